@@ -1,0 +1,317 @@
+"""What is known about a run: the machine, the data, the pipeline, the model, the crash.
+
+Every stage adds one of these frozen values; `Facts` gathers them and is the only thing a rule
+can see. Unknown is `None`, never zero. Sizes are whole bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomdoctor._show import Readable
+
+# --------------------------------------------------------------------------- the machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    name: str | None
+    """None where the process lives outside our container or belongs to someone else."""
+    used_bytes: int | None
+    """None where the driver does not tell, as inside containers and on WSL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU, or one MIG slice, that TensorFlow would see."""
+
+    index: int
+    """Position among the visible devices, as in TensorFlow's `GPU:0`."""
+    name: str
+    total_bytes: int | None
+    free_bytes: int | None
+    """Memory a new process can still take."""
+    used_bytes: int | None = None
+    uuid: str | None = None
+    is_mig: bool = False
+    compute_capability: tuple[int, int] | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """None means that the driver did not say who holds memory."""
+    origin: str = "measured"
+    """`measured`, `declared` (by --vram) or `catalogue` (by --machine)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """System memory: what there is, what is free, and which limit binds."""
+
+    total_bytes: int | None
+    available_bytes: int | None
+    """What can be taken now: the lowest of the system, the container and the other limits."""
+    limit_bytes: int | None = None
+    """The limit lower than the machine's own RAM, if any."""
+    limit_source: str | None = None
+    """Where that limit comes from, such as `cgroup memory.max` or `ulimit -v`."""
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    origin: str = "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Machine(Readable):
+    """The machine a run is compared with: this one, a declared one, or a catalogue entry."""
+
+    ram: Memory
+    gpus: tuple[Gpu, ...] = ()
+    """Empty when none was seen, which does not prove that there is none: see `notes`."""
+    name: str | None = None
+    cpu_count: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------- the data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeSpread:
+    """How the shapes of one group's samples are spread, ordered by number of elements."""
+
+    smallest: tuple[int, ...]
+    median: tuple[int, ...]
+    largest: tuple[int, ...]
+    most_common: tuple[int, ...]
+    distinct: int
+    is_exact: bool = True
+    """False when there were too many distinct shapes to keep them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files of one format, one split and one kind of sample, as they lie on disk."""
+
+    name: str
+    """A path relative to the root, or the array's name inside its file."""
+    format: str
+    """`image`, `npy`, `npz`, `tfrecord`, `hdf5`, `csv`, `parquet`, `arrow`, `wav`, `text`,
+    `jsonl`, `tfds`, `zarr`, or a live object's kind: `array`, `memmap`, `frame`, `dataset`."""
+    kind: str
+    """What a loader makes of it: `image`, `array`, `table`, `audio`, `text`, `record`."""
+    files: int
+    samples: int | None
+    stored_bytes: int
+    elements: int | None
+    """Decoded elements of all samples together, at native size."""
+    dtype: str | None
+    """Of the decoded elements; None where they cannot be sized safely."""
+    split: str | None = None
+    """`train`, `validation` or `test` where a folder or file name says so."""
+    role: str = "inputs"
+    """`inputs`, or `targets` for labels that lie beside them and are not counted as samples."""
+    classes: tuple[tuple[str, int], ...] = ()
+    """Class folders with the samples in each, by name."""
+    shapes: ShapeSpread | None = None
+    largest_sample: str | None = None
+    """Path of the sample with the most elements."""
+    is_compressed: bool = False
+    """True where the bytes on disk cannot be memory-mapped as they are."""
+    is_exact: bool = True
+    """False when counted from a sample of the files, or estimated from a part of one."""
+    low_elements: int | None = None
+    high_elements: int | None = None
+    """The interval for `elements` when they are not exact."""
+    memory_bytes: int | None = None
+    """Bytes in memory where the element width does not give them (text columns, strings)."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Files that were passed over, and why."""
+
+    reason: str
+    files: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Inventory(Readable):
+    """What lies under the paths given, told from headers."""
+
+    root: str
+    groups: tuple[FileGroup, ...]
+    files: int
+    stored_bytes: int
+    skipped: tuple[Skipped, ...] = ()
+    is_exact: bool = True
+    is_complete: bool = True
+    """False when the scan was interrupted: the figures cover what was seen so far."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of all groups; labels beside their inputs are not counted again."""
+        counts = [group.samples for group in self.groups if group.role == "inputs"]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+
+# --------------------------------------------------------------------------- the footprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFootprint:
+    """What one group holds in memory once decoded."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    """Of one sample as it is loaded; None where samples differ."""
+    dtype: str | None
+    decoded_bytes: int | None
+    largest_sample_bytes: int | None
+    loaded_whole: bool
+    """How this group is fed under the chosen way: whole, or streamed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage of a tf.data pipeline and what it keeps in RAM."""
+
+    kind: str
+    """`tensors`, `generator`, `shuffle`, `cache`, `batch`, `map`, `prefetch`, `interleave` …"""
+    label: str
+    """The call as a person would write it, such as `shuffle(16283)`."""
+    elements: int | None = None
+    """Elements it keeps; None when unbounded or unknown."""
+    element_bytes: int | None = None
+    """One element as it enters this stage; a batch once batched."""
+    held_bytes: int | None = None
+    """What it keeps in RAM; filled in by `footprint.pipeline`."""
+    is_batched: bool = False
+    """True when its elements are batches already."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feeding:
+    """One way of giving the data to `fit`, compared with the machine."""
+
+    way: str
+    """`memory` (arrays in RAM), `device` (arrays copied to the GPU by `fit`) or `stream`."""
+    ram_bytes: int | None
+    vram_bytes: int | None
+    ram_verdict: str
+    """`fits`, `does_not_fit` or `unknown`."""
+    vram_verdict: str
+    verdict: str
+    detail: str
+    """How the bytes come about, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Footprint(Readable):
+    """Bytes the data takes in memory, by the way it is fed."""
+
+    decoded_bytes: int | None
+    """All samples as they are loaded (after --image-size and --dtype)."""
+    low_bytes: int | None
+    high_bytes: int | None
+    native_bytes: int | None
+    """All samples at their native size, in the same dtype."""
+    keras_loader_bytes: int | None
+    """Images as `image_dataset_from_directory` gives them by default: 256x256x3 float32."""
+    sample_bytes: int | None
+    largest_sample_bytes: int | None
+    batch_bytes: int | None
+    batch_size: int
+    load: str
+    """The way chosen: `memory` or `stream`."""
+    groups: tuple[GroupFootprint, ...]
+    feedings: tuple[Feeding, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+
+# --------------------------------------------------------------------------- the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model and how it is trained, without any framework object."""
+
+    model: str
+    weights_bytes: int | None = None
+    trainable_bytes: int | None = None
+    optimizer: str | None = None
+    optimizer_bytes: int | None = None
+    precision: str | None = None
+    """The dtype policy, such as `float32` or `mixed_float16`."""
+    input_shape: tuple[int, ...] | None = None
+    has_batch_norm: bool | None = None
+    replicas: int = 1
+    batch_size: int | None = None
+    """The global batch, over all replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """What one layer holds at the peak of a step."""
+
+    name: str
+    bytes_at_peak: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The peak memory of one training step."""
+
+    batch_size: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    parts: tuple[tuple[str, int], ...] = ()
+    """Pairs of part and bytes: weights, gradients, optimizer, activations, workspace."""
+    layers: tuple[LayerBytes, ...] = ()
+    largest_tensor_bytes: int | None = None
+    per_sample_bytes: int | None = None
+    origin: str = "estimated"
+
+
+# --------------------------------------------------------------------------- the crash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why a run died, told from its log or its exception."""
+
+    cause: str
+    confidence: float
+    requested_bytes: int | None = None
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    allocator: str | None = None
+    op: str | None = None
+    layer: str | None = None
+    limit_bytes: int | None = None
+    in_use_bytes: int | None = None
+    evidence: tuple[tuple[int, str], ...] = ()
+    """Pairs of line number and text."""
+
+
+# --------------------------------------------------------------------------- all of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything a rule can see. What a command does not know is None."""
+
+    machine: Machine | None = None
+    inventory: Inventory | None = None
+    footprint: Footprint | None = None
+    workload: Workload | None = None
+    estimate: Estimate | None = None
+    diagnosis: Diagnosis | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""

@@ -1,0 +1,1 @@
+"""A folder, a file or a live object → Inventory, reading headers rather than data."""

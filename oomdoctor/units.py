@@ -1,0 +1,126 @@
+"""Bytes to words and back, and the width of each dtype.
+
+Inside oomdoctor sizes are whole bytes. People read binary units with binary names
+(1 GiB = 2**30); people may write either kind (1 GB = 10**9).
+"""
+
+from __future__ import annotations
+
+import re
+
+from oomdoctor.errors import UsageError
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+_UNIT_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": KIB,
+    "m": MIB,
+    "g": GIB,
+    "t": 1024**4,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1024**4,
+}
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z")
+
+DTYPE_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""Bytes one element holds in memory. A bool tensor holds a whole byte per element."""
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes a size stands for.
+
+    Example:
+        >>> parse_size("2.7GiB")
+        2899102924
+        >>> parse_size("16GB")
+        16000000000
+    """
+    if isinstance(text, int):
+        if text < 0:
+            raise UsageError(f"A size cannot be negative: {text}.")
+        return text
+    match = _SIZE.match(text)
+    factor = _UNIT_BYTES.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise UsageError(f"{text!r} is not a size: write 2.7GiB, 16GB, 512MiB or plain bytes.")
+    whole, _, fraction = match[1].partition(".")
+    # Integer arithmetic keeps large sizes exact; the fraction alone goes through a float.
+    return int(whole or 0) * factor + int(float(f"0.{fraction or 0}") * factor)
+
+
+def format_bytes(size_bytes: float | None) -> str:
+    """Return a size as a person reads it; an unknown size is the word "unknown".
+
+    Example:
+        >>> format_bytes(4396410000)
+        '4.09 GiB'
+        >>> format_bytes(None)
+        'unknown'
+    """
+    if size_bytes is None:
+        return "unknown"
+    sign = "-" if size_bytes < 0 else ""
+    value = abs(float(size_bytes))
+    if value < KIB:
+        return f"{sign}{value:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        value /= KIB
+        # 999.5 and up would print as "1000": one unit further reads better.
+        if value < 999.5 or unit == "PiB":
+            break
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{sign}{value:.{digits}f} {unit}"
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Return the bytes one element of a dtype holds.
+
+    Example:
+        >>> dtype_bytes("float32")
+        4
+    """
+    try:
+        return DTYPE_BYTES[dtype]
+    except KeyError:
+        known = ", ".join(DTYPE_BYTES)
+        raise UsageError(f"{dtype!r} is not a dtype oomdoctor knows: use one of {known}.") from None
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """Return how many elements a shape holds.
+
+    Example:
+        >>> element_count((150, 150, 3))
+        67500
+    """
+    total = 1
+    for size in shape:
+        total *= size
+    return total
