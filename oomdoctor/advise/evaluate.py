@@ -1,0 +1,195 @@
+"""Runs rules over facts and ranks what they find.
+
+What makes the run fit comes first, then the worst, then what suits the purpose, then bytes saved
+over effort. Rules that lack a fact say which one and how to get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oomdoctor.advise.expression import Evaluator
+from oomdoctor.advise.rule import Rule
+from oomdoctor.advise.template import render_code, render_text
+from oomdoctor.advise.vocabulary import FACTS, PURPOSES, nearest, values
+from oomdoctor.errors import UsageError
+from oomdoctor.facts import Facts
+from oomdoctor.findings import Cost, Finding, Fix, MissingFact, Outcome, Severity
+
+_EFFORT = {"one line": 1, "a few lines": 2, "a rewrite": 4}
+_ORDER = (Outcome.FIRED, Outcome.UNKNOWN, Outcome.PASSED, Outcome.SKIPPED)
+
+
+def advise(
+    facts: Facts,
+    rules: Iterable[Rule],
+    *,
+    purpose: str | None = None,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    severities: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """Return one finding per rule: fired ones first, the best remedy at the top.
+
+    Args:
+        facts: What is known about the run.
+        rules: The rules to run, from `load_rules`.
+        purpose: What the run is for: prototype, train or production.
+        select: Ids, beginnings of ids or names of the rules to run; all when empty.
+        ignore: The same, of rules to skip. It wins over `select`.
+        severities: Severity by id or name, in place of the rule's own.
+
+    Raises:
+        UsageError: A word names no rule, no severity or no purpose.
+    """
+    rules = tuple(rules)
+    if purpose is not None and purpose not in PURPOSES:
+        raise UsageError(f"{purpose!r} is not a purpose: use one of {', '.join(PURPOSES)}.")
+    chosen, ignored = _named(select, rules), _named(ignore, rules)
+    selected = chosen if tuple(select) else {rule.id for rule in rules}
+    given = _severities(severities or {}, rules)
+    known = values(facts, purpose=purpose)
+    evaluator = Evaluator(known)
+    judged = []
+    for rule in rules:
+        severity = given.get(rule.id, Severity(rule.file.severity))
+        if rule.id in selected - ignored:
+            finding = judge(rule, known, evaluator, severity=severity)
+        else:
+            finding = _plain(rule, Outcome.SKIPPED, severity)
+        judged.append((_rank(finding, rule, purpose), finding))
+    return tuple(finding for _, finding in sorted(judged, key=lambda pair: pair[0]))
+
+
+def judge(
+    rule: Rule,
+    known: Mapping[str, Any],
+    evaluator: Evaluator | None = None,
+    *,
+    severity: Severity | None = None,
+) -> Finding:
+    """Return what one rule makes of flat facts, as `vocabulary.values` gives them."""
+    evaluator = evaluator or Evaluator(known)
+    severity = severity or Severity(rule.file.severity)
+    result = evaluator.run(rule.when)
+    if result.value is None:
+        return _unknown(rule, severity, result.missing)
+    if result.value is False:
+        return _plain(rule, Outcome.PASSED, severity)
+    return _fired(rule, severity, known, evaluator)
+
+
+def _fired(
+    rule: Rule, severity: Severity, known: Mapping[str, Any], evaluator: Evaluator
+) -> Finding:
+    filled = {**known, **{name: evaluator.run(expr).value for name, expr in rule.computed}}
+    saves = evaluator.run(rule.saves).value if rule.saves else None
+    fits = evaluator.run(rule.fits).value if rule.fits else None
+    assert saves is None or not isinstance(saves, str)  # checked when the rule was loaded
+    assert fits is None or isinstance(fits, bool)
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        outcome=Outcome.FIRED,
+        severity=severity,
+        message=render_text(rule.message, filled),
+        remedy=rule.file.remedy,
+        saves_bytes=None if saves is None else max(0, int(saves)),
+        makes_it_fit=fits,
+        fix=Fix(
+            title=render_text(rule.fix_title, filled),
+            code=render_code(rule.use_instead, filled).strip("\n") + "\n",
+        ),
+        cost=_cost(rule),
+    )
+
+
+def _cost(rule: Rule) -> Cost:
+    return Cost(
+        speed=rule.file.speed,
+        effort=rule.file.effort,
+        accuracy=rule.file.accuracy,
+        whole_dataset=rule.file.whole_dataset,
+    )
+
+
+def _unknown(rule: Rule, severity: Severity, missing: frozenset[str]) -> Finding:
+    facts = tuple(
+        MissingFact(name=name, how_to_get=FACTS[name].how_to_get) for name in sorted(missing)
+    )
+    names = ", ".join(fact.name for fact in facts)
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        outcome=Outcome.UNKNOWN,
+        severity=severity,
+        message=f"{rule.file.summary} Cannot tell without {names or 'more facts'}.",
+        remedy=rule.file.remedy,
+        missing=facts,
+    )
+
+
+def _plain(rule: Rule, outcome: Outcome, severity: Severity) -> Finding:
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        outcome=outcome,
+        severity=severity,
+        message=rule.file.summary,
+        remedy=rule.file.remedy,
+    )
+
+
+def _rank(finding: Finding, rule: Rule, purpose: str | None) -> tuple[Any, ...]:
+    place = _ORDER.index(finding.outcome)
+    if finding.outcome is not Outcome.FIRED:
+        return (place, finding.rule)
+    gain = (finding.saves_bytes or 0) / _EFFORT[rule.file.effort]
+    return (
+        place,
+        finding.makes_it_fit is not True,
+        finding.severity.rank,
+        purpose is not None and purpose not in rule.file.purposes,
+        -gain,
+        finding.rule,
+    )
+
+
+def _named(words: Iterable[str], rules: tuple[Rule, ...]) -> set[str]:
+    """The ids that the words stand for: ids, beginnings of ids, or names."""
+    ids: set[str] = set()
+    for word in words:
+        found = {rule.id for rule in rules if word == rule.name or rule.id.startswith(word)}
+        if not found or not word:
+            raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")
+        ids |= found
+    return ids
+
+
+def _severities(given: Mapping[str, str], rules: tuple[Rule, ...]) -> dict[str, Severity]:
+    by_word = {word: rule.id for rule in rules for word in (rule.id, rule.name)}
+    severities = {}
+    for word, severity in given.items():
+        if word not in by_word:
+            raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")
+        try:
+            severities[by_word[word]] = Severity(severity)
+        except ValueError:
+            raise UsageError(
+                f"{severity!r} is not a severity for {word}: use error, warning or info."
+            ) from None
+    return severities
+
+
+def _nearest_rule(word: str, rules: Iterable[Rule]) -> str:
+    return nearest(word, [known for rule in rules for known in (rule.id, rule.name)])
+
+
+def find_rule(word: str, rules: Iterable[Rule]) -> Rule:
+    """Return the rule with this id or name, or raise `UsageError` with the nearest one."""
+    rules = tuple(rules)
+    for rule in rules:
+        if word in (rule.id, rule.name) or word.upper() == rule.id:
+            return rule
+    raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")

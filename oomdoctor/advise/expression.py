@@ -1,0 +1,219 @@
+"""The language of conditions: comparisons and arithmetic over declared facts, three-valued.
+
+Allowed: numbers, strings, `True` and `False`, facts such as `data.decoded_bytes`, the constants
+`KiB MiB GiB`, `+ - * / // %`, comparisons (chained too), `and or not`, `a if c else b`, and
+`in` or `not in` a list of constants. Everything else is refused when the rule is loaded: calls,
+other attributes, subscripts, powers, loops, f-strings. Types are checked then too, so that
+running an expression cannot fail.
+
+A missing fact makes a comparison *unknown*, and logic goes on as Kleene's does: `False and
+unknown` is False, `True or unknown` is True. A division by zero is unknown as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simpleeval
+
+from oomdoctor.advise.grammar import ExpressionError, check
+from oomdoctor.units import GIB, KIB, MIB
+
+__all__ = ["Evaluator", "Expression", "ExpressionError", "Result", "compile_expression", "evaluate"]
+
+_CONSTANTS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
+
+_OPERATORS: dict[type[ast.AST], Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression that was parsed and found harmless."""
+
+    text: str
+    tree: ast.expr
+    kind: str
+    """What it gives: `flag`, `number` or `text`."""
+    facts: frozenset[str]
+    """Every fact it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an expression gave."""
+
+    value: int | float | str | bool | None
+    """None where it could not be decided."""
+    missing: frozenset[str] = frozenset()
+    """The facts that would decide it."""
+
+
+class _Unknown:
+    """A value that cannot be told, and the facts that are to blame."""
+
+    __slots__ = ("missing",)
+
+    def __init__(self, missing: frozenset[str]) -> None:
+        self.missing = missing
+
+
+def compile_expression(text: str, *, kind: str) -> Expression:
+    """Return an expression ready to run.
+
+    Args:
+        text: The expression as a rule file has it.
+        kind: What it must give: `flag` for a condition, `number` for a size.
+
+    Raises:
+        ExpressionError: It is not in the language, reads an unknown fact, mixes types, or gives
+            another kind. The message says which and names the nearest fact.
+    """
+    tree = check(text, _CONSTANTS, kind=kind)
+    tree = _Flatten().visit(tree)
+    names = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return Expression(text, tree, kind, frozenset(names))
+
+
+def evaluate(expression: Expression, values: Mapping[str, Any]) -> Result:
+    """Return what an expression gives for these values.
+
+    Example:
+        >>> when = compile_expression("data.samples > 10 and data.files > 10", kind="flag")
+        >>> evaluate(when, {"data.samples": 3}).value
+        False
+        >>> sorted(evaluate(when, {"data.samples": 30}).missing)
+        ['data.files']
+    """
+    return Evaluator(values).run(expression)
+
+
+class _Flatten(ast.NodeTransformer):
+    """Turns each checked fact into one name, and each list of constants into one constant."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        assert isinstance(node.value, ast.Name)
+        return ast.Name(id=f"{node.value.id}.{node.attr}", ctx=ast.Load())
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(value=_CONSTANTS[node.id])
+
+    def visit_Tuple(self, node: ast.Tuple | ast.List) -> ast.AST:
+        items: Any = tuple(_constant(item) for item in node.elts)
+        return ast.Constant(value=items)
+
+    visit_List = visit_Tuple  # noqa: N815 - ast's spelling
+
+
+def _constant(node: ast.expr) -> Any:
+    if isinstance(node, ast.UnaryOp):
+        return -_constant(node.operand)
+    assert isinstance(node, ast.Constant)
+    return node.value
+
+
+class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has no types
+    """Runs expressions over one set of values; make one per set, it costs a little.
+
+    simpleeval walks the tree; the handlers below are the only ones it is left with, so a node
+    that slipped through the check would be refused here once more.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(operators=_OPERATORS, functions={}, names=values)
+        self.nodes = {
+            ast.Name: self._eval_name,
+            ast.Constant: self._eval_constant,
+            ast.UnaryOp: self._eval_unaryop,
+            ast.BinOp: self._eval_binop,
+            ast.BoolOp: self._eval_boolop,
+            ast.Compare: self._eval_compare,
+            ast.IfExp: self._eval_ifexp,
+        }
+
+    def run(self, expression: Expression) -> Result:
+        """Return what an expression gives."""
+        value = self.eval(expression.text, previously_parsed=expression.tree)
+        if isinstance(value, _Unknown):
+            return Result(None, value.missing)
+        return Result(value)
+
+    def _eval_name(self, node: ast.Name) -> Any:
+        value = self.names.get(node.id)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return _Unknown(frozenset((node.id,)))
+        return value
+
+    def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
+        value = self._eval(node.operand)
+        return value if isinstance(value, _Unknown) else self.operators[type(node.op)](value)
+
+    def _eval_binop(self, node: ast.BinOp) -> Any:
+        left, right = self._eval(node.left), self._eval(node.right)
+        if unknown := _blame(left, right):
+            return unknown
+        try:
+            value = self.operators[type(node.op)](left, right)
+        except ArithmeticError:
+            return _Unknown(_names(node.right) or _names(node))
+        if isinstance(value, float) and not math.isfinite(value):
+            return _Unknown(_names(node))
+        return value
+
+    def _eval_compare(self, node: ast.Compare) -> Any:
+        left = self._eval(node.left)
+        links = []
+        for sign, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self._eval(comparator)
+            links.append(_blame(left, right) or self.operators[type(sign)](left, right))
+            left = right
+        return _settle(links, decisive=False)
+
+    def _eval_boolop(self, node: ast.BoolOp) -> Any:
+        decisive = isinstance(node.op, ast.Or)
+        return _settle([self._eval(value) for value in node.values], decisive=decisive)
+
+    def _eval_ifexp(self, node: ast.IfExp) -> Any:
+        test = self._eval(node.test)
+        if not isinstance(test, _Unknown):
+            return self._eval(node.body if test else node.orelse)
+        body, orelse = self._eval(node.body), self._eval(node.orelse)
+        return body if body == orelse else _blame(test, body, orelse)
+
+
+def _blame(*values: Any) -> _Unknown | None:
+    """The unknown that several values give together, if any of them is unknown."""
+    unknown = [value.missing for value in values if isinstance(value, _Unknown)]
+    return _Unknown(frozenset().union(*unknown)) if unknown else None
+
+
+def _settle(values: list[Any], *, decisive: bool) -> Any:
+    """Kleene's `or` (where True decides) and `and` (where False does)."""
+    if any(value is decisive for value in values):
+        return decisive
+    return _blame(*values) or (not decisive)
+
+
+def _names(tree: ast.AST) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))

@@ -1,0 +1,271 @@
+"""Finds, reads and checks rule files.
+
+The catalogue ships as `oomdoctor/_rules` and lies in `rules/` beside the package in a checkout.
+A team's own folder holds rule files, or folders of them by family. A rule file is small text:
+larger ones, links that leave the folder, and what is not a plain file are refused. Reading one
+runs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from oomdoctor.advise.expression import Expression, ExpressionError, compile_expression
+from oomdoctor.advise.rule import FIELDS, Case, Rule, RuleFile
+from oomdoctor.advise.template import Template, parse_template
+from oomdoctor.advise.vocabulary import nearest
+from oomdoctor.errors import InputError, RuleError
+from oomdoctor.findings import REMEDIES
+
+# Python 3.10 has no TOML reader of its own.
+_toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+MAX_FILE_BYTES = 64 * 1024
+MAX_FILES = 1000
+
+_ID = re.compile(r"[A-Z]{2,8}\d{3,4}")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+_COMPUTED = re.compile(r"[a-z][a-z0-9_]*")
+_TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
+_AT = re.compile(r"`\$\.?([A-Za-z_]*)(?:\[(\d+)\])?(?:\.([A-Za-z_]+))?")
+
+
+def rules_folder() -> Path:
+    """Return where the catalogue lies."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / "_rules"
+    return shipped if shipped.is_dir() else package.parent / "rules"
+
+
+def load_rules(folders: Iterable[str | Path] = (), *, catalogue: bool = True) -> tuple[Rule, ...]:
+    """Return the catalogue and a team's own rules, by id.
+
+    Args:
+        folders: More folders of rules.
+        catalogue: False to leave out the rules that ship with oomdoctor.
+
+    Raises:
+        RuleError: A file is wrong. The first is named, with how many more there are.
+        InputError: A folder cannot be read.
+    """
+    rules: list[Rule] = []
+    errors: list[RuleError] = []
+    for folder in [*([rules_folder()] if catalogue else []), *folders]:
+        found, wrong = read_folder(folder)
+        rules += found
+        errors += wrong
+    errors += repeated(rules)
+    if errors:
+        more = f" ({len(errors) - 1} more: oomdoctor rules --validate DIR)" if errors[1:] else ""
+        raise RuleError(f"{errors[0]}{more}")
+    return tuple(sorted(rules, key=lambda rule: rule.id))
+
+
+def read_folder(folder: str | Path) -> tuple[list[Rule], list[RuleError]]:
+    """Return the rules of one folder, and one error for each bad file."""
+    root = Path(folder)
+    rules: list[Rule] = []
+    errors: list[RuleError] = []
+    for path in rule_files(root):
+        try:
+            rules.append(read_rule(path, root))
+        except RuleError as error:
+            errors.append(error)
+    return rules, errors
+
+
+def repeated(rules: Iterable[Rule]) -> list[RuleError]:
+    """Return one error for each id or name that was used before."""
+    errors = []
+    seen: dict[str, str] = {}
+    for rule in rules:
+        for word in (rule.id, rule.name):
+            if word in seen:
+                errors.append(RuleError(f"{rule.path}: {word} is taken by {seen[word]}."))
+            seen.setdefault(word, rule.path)
+    return errors
+
+
+def rule_files(root: Path) -> list[Path]:
+    """Return the rule files of a folder and of the folders in it, by path."""
+    try:
+        with os.scandir(root) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+        files = [entry.path for entry in inside if entry.name.endswith(".toml")]
+        for entry in inside:
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                with os.scandir(entry.path) as deeper:
+                    files += [item.path for item in deeper if item.name.endswith(".toml")]
+    except OSError as error:
+        raise InputError(f"Cannot read the rules in {root}: {error.strerror}.") from None
+    if len(files) > MAX_FILES:
+        raise InputError(f"{root} holds {len(files)} rule files; {MAX_FILES} is the most.")
+    return [Path(path) for path in sorted(files)]
+
+
+def read_rule(path: Path, root: Path | None = None) -> Rule:
+    """Return one rule, or raise `RuleError` with the file, the line and what is wrong.
+
+    Args:
+        path: The rule file.
+        root: The folder it belongs to; a link that leads out of it is refused.
+    """
+    text = _read_text(path, root or path.parent)
+    try:
+        table = _toml.loads(text)
+    except RecursionError:
+        raise RuleError(f"{path}: not TOML that anyone would write: nested too deep.") from None
+    except ValueError as error:
+        place = _TOML_PLACE.search(str(error))
+        line = f":{place[1]}" if place else ""
+        raise RuleError(f"{path}{line}: not TOML: {_TOML_PLACE.sub('', str(error))}.") from None
+    try:
+        file = msgspec.convert(table, RuleFile)
+    except msgspec.ValidationError as error:
+        raise _schema_error(path, text, str(error)) from None
+    except RecursionError:
+        raise RuleError(f"{path}: nested too deep.") from None
+    in_family = root is not None and path.parent != root
+    return _Checker(path, text, in_family=in_family).rule(file)
+
+
+def _read_text(path: Path, root: Path) -> str:
+    try:
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise RuleError(f"{path}: it is a link that leads out of {root}.")
+        # A pipe or a device named like a rule would block for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RuleError(f"{path}: it is not a file.")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RuleError(f"{path}: it cannot be read: {reason}.") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise RuleError(f"{path}: it is larger than {MAX_FILE_BYTES // 1024} KiB.")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RuleError(f"{path}:{line}: it is not UTF-8.") from None
+
+
+def _schema_error(path: Path, text: str, message: str) -> RuleError:
+    """Say what msgspec found, with the line it is on and the nearest key."""
+    place = _AT.search(message)
+    table, index, key = (place[1], place[2], place[3]) if place else ("", None, None)
+    unknown = _UNKNOWN_FIELD.search(message)
+    if unknown:
+        known = Case.__struct_fields__ if table == "cases" else FIELDS
+        line = _line_of(text, unknown[1], case=index)
+        hint = nearest(unknown[1], known)
+        return RuleError(f"{path}:{line}: {unknown[1]!r} is not a key of a rule.{hint}")
+    line = _line_of(text, key or table, case=index)
+    what = message.split(" - at ")[0].replace("Object missing required field", "it lacks")
+    where = f"{key or table}: " if place and table else ""
+    return RuleError(f"{path}:{line}: {where}{what[:1].lower()}{what[1:]}.")
+
+
+def _line_of(text: str, key: str, *, case: str | None = None) -> int:
+    """The line a key is written on; 1 where it cannot be found."""
+    start = 0
+    if case is not None:
+        places = [match.start() for match in re.finditer(r"^\s*\[\[cases\]\]", text, re.M)]
+        start = places[int(case)] if int(case) < len(places) else 0
+    word = re.escape(key)
+    match = re.compile(rf"^\s*(?:\[+\s*)?['\"]?{word}['\"]?\s*[=.\]]", re.M).search(text, start)
+    place = match.end() if match else start
+    return text.count("\n", 0, place) + 1
+
+
+class _Checker:
+    """Checks what the schema cannot, and parses expressions and templates."""
+
+    def __init__(self, path: Path, text: str, *, in_family: bool) -> None:
+        self.path = path
+        self.text = text
+        self.in_family = in_family
+
+    def fail(self, key: str, what: str) -> RuleError:
+        return RuleError(f"{self.path}:{_line_of(self.text, key)}: {key}: {what}")
+
+    def rule(self, file: RuleFile) -> Rule:
+        self._words(file)
+        computed = {
+            f"computed.{name}": self._expression("computed", text, "number")
+            for name, text in file.computed.items()
+        }
+        rule = Rule(
+            file=file,
+            path=str(self.path),
+            when=self._condition("when", file.when),
+            saves=self._expression("saves", file.saves, "number") if file.saves else None,
+            fits=self._condition("fits", file.fits) if file.fits else None,
+            computed=tuple(computed.items()),
+            message=self._template("message", file.message, computed),
+            fix_title=self._template("fix_title", file.fix_title, computed),
+            use_instead=self._template("use_instead", file.use_instead, computed, is_code=True),
+        )
+        self._placeholders(rule)
+        return rule
+
+    def _words(self, file: RuleFile) -> None:
+        if not _ID.fullmatch(file.id):
+            raise self.fail("id", f"{file.id!r:.40} is not an id: write OD101.")
+        if file.name != self.path.stem or not _NAME.fullmatch(file.name):
+            raise self.fail(
+                "name", f"it must be words joined by -, equal to the file name {self.path.stem}."
+            )
+        if self.in_family and file.family != self.path.parent.name:
+            raise self.fail("family", f"it must equal the folder, {self.path.parent.name}.")
+        if file.remedy not in REMEDIES:
+            hint = nearest(file.remedy, REMEDIES)
+            raise self.fail("remedy", f"{file.remedy!r:.40} is not a remedy.{hint}")
+        for address in file.references:
+            if not address.startswith("https://") or not address.isprintable():
+                raise self.fail("references", f"{address!r:.60} is not an https address.")
+        for name in file.computed:
+            if not _COMPUTED.fullmatch(name):
+                raise self.fail("computed", f"{name!r:.40} is not a plain lower-case name.")
+
+    def _condition(self, key: str, text: str) -> Expression:
+        condition = self._expression(key, text, "flag")
+        if not condition.facts:
+            raise self.fail(key, "it reads no fact, so it is always the same.")
+        return condition
+
+    def _expression(self, key: str, text: str, kind: str) -> Expression:
+        try:
+            return compile_expression(text, kind=kind)
+        except ExpressionError as error:
+            raise self.fail(key, str(error)) from None
+
+    def _template(
+        self, key: str, text: str, computed: dict[str, Expression], *, is_code: bool = False
+    ) -> Template:
+        try:
+            return parse_template(text, computed, is_code=is_code)
+        except ExpressionError as error:
+            raise self.fail(key, str(error)) from None
+
+    def _placeholders(self, rule: Rule) -> None:
+        """Code without a value would not run, so each needs one to fall back on."""
+        computed = dict(rule.computed)
+        for placeholder in rule.use_instead.placeholders:
+            expression = computed.get(placeholder.name)
+            needs = expression.facts if expression else {placeholder.name}
+            if placeholder.default is None and not needs <= rule.when.facts:
+                raise self.fail(
+                    "use_instead",
+                    f"`when` does not read {{{placeholder.name}}}, so it may be unknown: give a "
+                    f"value to fall back on, {{{placeholder.name}|…}}.",
+                )

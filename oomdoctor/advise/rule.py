@@ -1,0 +1,134 @@
+"""What a rule file holds, field by field.
+
+`RuleFile` is the file as written; `Rule` is the same with its expressions and templates parsed.
+`FIELDS` says what each field is for, and is printed in `rules/README.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from oomdoctor.advise.expression import Expression
+from oomdoctor.advise.template import Template
+
+Scalar = bool | int | float | str
+
+FAMILIES = (
+    "input",
+    "host",
+    "pipeline",
+    "device",
+    "batch",
+    "precision",
+    "model",
+    "multi_gpu",
+    "runtime",
+    "crash",
+)
+"""Folders of the catalogue. A team's own rules may use others."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Facts, and what the rule must make of them."""
+
+    outcome: Literal["fired", "passed", "unknown"]
+    facts: dict[str, dict[str, Scalar]]
+    saves_bytes: int | str | None = None
+    makes_it_fit: bool | None = None
+    says: tuple[str, ...] = ()
+
+
+class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule as its file has it."""
+
+    id: str
+    name: str
+    family: str
+    severity: Literal["error", "warning", "info"]
+    since: str
+    summary: str
+    when: str
+    message: str
+    resource: Literal["ram", "vram", "none"]
+    remedy: str
+    fix_title: str
+    why: str
+    example: str
+    use_instead: str
+    speed: str
+    effort: Literal["one line", "a few lines", "a rewrite"]
+    accuracy: str
+    whole_dataset: bool
+    limits: str
+    does_not_fix: str
+    references: tuple[str, ...]
+    saves: str | None = None
+    fits: str | None = None
+    computed: dict[str, str] = {}
+    purposes: tuple[Literal["prototype", "train", "production"], ...] = ()
+    cases: tuple[Case, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule ready to run."""
+
+    file: RuleFile
+    path: str
+    when: Expression
+    message: Template
+    fix_title: Template
+    use_instead: Template
+    saves: Expression | None = None
+    fits: Expression | None = None
+    computed: tuple[tuple[str, Expression], ...] = ()
+    """Pairs of placeholder, such as `computed.batch_size`, and expression."""
+
+    @property
+    def id(self) -> str:
+        """Such as OD101: permanent, never used again for something else."""
+        return self.file.id
+
+    @property
+    def name(self) -> str:
+        """What is found, readable after "allow"."""
+        return self.file.name
+
+
+FIELDS = {
+    "id": "letters and three or four digits, such as `OD101`. Permanent, never reused",
+    "name": "what is found, as the file is named; it reads well after “allow”",
+    "family": "the folder the file lies in",
+    "severity": "`error`, `warning` or `info`",
+    "since": "the first version that has it",
+    "summary": "one line for lists, without numbers",
+    "when": "the condition, an expression over facts",
+    "message": "what is found in this run, with facts in braces",
+    "resource": "what the remedy relieves: `ram`, `vram` or `none`",
+    "remedy": "the cure, a word from the vocabulary below",
+    "fix_title": "the change in one line; facts in braces",
+    "why": "why this runs out of memory",
+    "example": "code that has the problem, as Python",
+    "use_instead": "code to paste, as Python; facts in braces become literals, so write no quotes "
+    "around them. A fact that `when` does not read needs a value to fall back on, "
+    "`{data.batch_size|32}`. A brace that is meant is written twice",
+    "speed": "what the remedy does to the time of an epoch",
+    "effort": "`one line`, `a few lines` or `a rewrite`",
+    "accuracy": "what it may do to the result of training",
+    "whole_dataset": "whether all the data is still trained on",
+    "limits": "what the rule assumes",
+    "does_not_fix": "the problems next to this one that the remedy leaves as they are",
+    "references": "https addresses",
+    "saves": "optional: bytes saved, an expression. Left out where nobody can tell",
+    "fits": "optional: whether this remedy alone makes the run fit, a condition",
+    "computed": "optional table: names and expressions, for use in braces as "
+    "`{computed.batch_size}`. A name ending in `_bytes` is printed as a size",
+    "purposes": "optional: `prototype`, `train`, `production`, where it is the remedy of choice",
+    "cases": "facts and the outcome they must give: at least one `fired`, one `passed`, one "
+    '`unknown`. Sizes may be written `"64 GiB"`, versions `"2.16.0"`. `saves_bytes`, '
+    "`makes_it_fit` and `says` (words of the message, title or code) are checked where given",
+}
+"""What each field of a rule file is for, in the order people write them."""

@@ -1,0 +1,227 @@
+"""The facts a rule may read: their names, kinds and meanings, and how to get each one.
+
+A name has two levels, `machine.ram_total_bytes`. A kind says how a value is written and compared:
+
+- `bytes` and `count` are whole numbers, `ratio` any number;
+- `version` is a whole number too, major × 10000 + minor × 100 + patch (2.21.0 is 22100);
+- `text` is a string, `flag` is true or false.
+
+A fact that is not known is None, which makes a condition unknown rather than false.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from oomdoctor.advise.flatten import values
+from oomdoctor.findings import CAUSES
+
+__all__ = ["FACTS", "PURPOSES", "FactName", "nearest", "values"]
+
+PURPOSES = ("prototype", "train", "production")
+"""What a run is for: a first try, one training on this machine, or a lasting pipeline."""
+
+_RAM = "run this where the training will run, or give --ram SIZE or --machine NAME"
+_GPU = "run this where the GPU is, or give --vram SIZE or --machine NAME"
+_WHO = "run this where the GPU is, outside a container, so that the driver names its processes"
+_DATA = "give a dataset: oomdoctor check PATH"
+_BOTH = "give a dataset and a machine: oomdoctor check PATH --ram SIZE --vram SIZE"
+_PIPELINE = "hand over the pipeline itself: oomdoctor.check(dataset)"
+_MODEL = "give a model: oomdoctor estimate MODEL"
+_CRASH = "give the log of the run that died: oomdoctor diagnose LOG"
+_VERSION = "run this in the environment that has it installed"
+_PURPOSE = "say what the run is for: --purpose prototype, train or production"
+
+
+class FactName(NamedTuple):
+    """One fact a rule may read."""
+
+    name: str
+    kind: str
+    """`bytes`, `count`, `ratio`, `text`, `flag` or `version`."""
+    meaning: str
+    how_to_get: str
+    choices: tuple[str, ...] = ()
+    """All a text can be, where that is fixed: a comparison with anything else is a mistake."""
+
+
+_TABLE = (
+    FactName("machine.ram_total_bytes", "bytes", "RAM of the machine", _RAM),
+    FactName(
+        "machine.ram_available_bytes",
+        "bytes",
+        "RAM that can be taken now, under every limit",
+        _RAM,
+    ),
+    FactName(
+        "machine.ram_limit_bytes",
+        "bytes",
+        "limit lower than the machine's RAM; unknown where there is none",
+        _RAM,
+    ),
+    FactName(
+        "machine.ram_limit_source", "text", "where that limit comes from, `cgroup memory.max`", _RAM
+    ),
+    FactName("machine.swap_total_bytes", "bytes", "swap space; 0 where there is none", _RAM),
+    FactName("machine.cpu_count", "count", "processors", _RAM),
+    FactName(
+        "machine.gpu_count", "count", "visible GPUs; unknown, never 0, when none was seen", _GPU
+    ),
+    FactName("machine.gpu_name", "text", "name of the GPU with the least free memory", _GPU),
+    FactName("machine.gpu_total_bytes", "bytes", "memory of the smallest visible GPU", _GPU),
+    FactName("machine.gpu_free_bytes", "bytes", "free memory of the fullest visible GPU", _GPU),
+    FactName(
+        "machine.gpu_used_bytes", "bytes", "memory in use on that GPU, the driver's included", _GPU
+    ),
+    FactName(
+        "machine.gpu_other_process_bytes",
+        "bytes",
+        "memory that processes hold on that GPU; at least, where the driver hides some",
+        _WHO,
+    ),
+    FactName("machine.gpu_process_count", "count", "processes that hold memory on that GPU", _WHO),
+    FactName(
+        "machine.has_tensor_cores",
+        "flag",
+        "every visible GPU multiplies float16 matrices in hardware (compute capability 7.0 up)",
+        _GPU,
+    ),
+    FactName("data.root", "text", "path of the dataset", _DATA),
+    FactName("data.samples", "count", "samples, all splits together", _DATA),
+    FactName("data.files", "count", "files", _DATA),
+    FactName("data.stored_bytes", "bytes", "bytes on disk", _DATA),
+    FactName("data.decoded_bytes", "bytes", "bytes in memory, all samples as loaded", _DATA),
+    FactName(
+        "data.native_bytes", "bytes", "the same at the samples' own size, before resizing", _DATA
+    ),
+    FactName(
+        "data.keras_loader_bytes",
+        "bytes",
+        "images as Keras loads them by default, 256×256×3 float32",
+        _DATA,
+    ),
+    FactName("data.sample_bytes", "bytes", "one sample as loaded", _DATA),
+    FactName("data.largest_sample_bytes", "bytes", "the largest sample as loaded", _DATA),
+    FactName("data.batch_bytes", "bytes", "one batch as loaded", _DATA),
+    FactName("data.batch_size", "count", "samples in a batch", _DATA),
+    FactName("data.expansion", "ratio", "decoded bytes over stored bytes", _DATA),
+    FactName("data.dtype", "text", "dtype of the largest group, as loaded", _DATA),
+    FactName("data.stored_dtype", "text", "dtype of the largest group, as stored", _DATA),
+    FactName("data.format", "text", "format of the largest group, such as `npy`", _DATA),
+    FactName(
+        "data.kind",
+        "text",
+        "what a loader makes of the largest group",
+        _DATA,
+        ("image", "array", "table", "audio", "text", "record"),
+    ),
+    FactName(
+        "data.load",
+        "text",
+        "loaded whole, streamed, or mixed",
+        _DATA,
+        ("memory", "stream", "mixed"),
+    ),
+    FactName("data.is_exact", "flag", "every file was counted, none estimated", _DATA),
+    FactName("data.loaded_whole_bytes", "bytes", "groups that are loaded whole, together", _DATA),
+    FactName("data.array_bytes", "bytes", "groups of arrays, together", _DATA),
+    FactName(
+        "data.largest_array_bytes", "bytes", "the largest group of arrays, as one array", _DATA
+    ),
+    FactName("data.array_path", "text", "path of the largest .npy file", _DATA),
+    FactName(
+        "data.can_memory_map",
+        "flag",
+        "arrays are loaded whole, and all of those are uncompressed .npy files",
+        _DATA,
+    ),
+    FactName("data.image_height", "count", "rows of the median image, as stored", _DATA),
+    FactName("data.image_width", "count", "columns of the median image, as stored", _DATA),
+    FactName("data.image_channels", "count", "channels of the median image, as stored", _DATA),
+    FactName("data.is_ragged", "flag", "samples of one group differ in shape", _DATA),
+    FactName(
+        "data.replica_remainder",
+        "count",
+        "samples of the last batch left over when it is split over the replicas",
+        _MODEL,
+    ),
+    FactName(
+        "feeding.chosen_way",
+        "text",
+        "how the data will be fed: arrays in RAM, arrays copied to the GPU, streamed, or mixed",
+        _BOTH,
+        ("memory", "device", "stream", "mixed"),
+    ),
+    FactName("feeding.chosen_ram_bytes", "bytes", "RAM that way needs, for data", _BOTH),
+    FactName(
+        "feeding.chosen_vram_bytes", "bytes", "GPU memory that way needs, for data; 0 on CPU", _BOTH
+    ),
+    FactName("feeding.memory_ram_bytes", "bytes", "RAM for arrays given to `fit` on CPU", _BOTH),
+    FactName("feeding.device_ram_bytes", "bytes", "RAM for arrays that `fit` copies to GPU", _BOTH),
+    FactName("feeding.device_vram_bytes", "bytes", "GPU memory for that copy", _BOTH),
+    FactName("feeding.stream_ram_bytes", "bytes", "RAM that a streamed pipeline needs", _BOTH),
+    FactName("feeding.stream_vram_bytes", "bytes", "GPU memory for streamed batches", _BOTH),
+    FactName("pipeline.shuffle_bytes", "bytes", "what shuffle buffers hold", _PIPELINE),
+    FactName("pipeline.shuffle_elements", "count", "elements in the largest of them", _PIPELINE),
+    FactName("pipeline.shuffle_after_batch", "flag", "a shuffle buffer holds batches", _PIPELINE),
+    FactName("pipeline.cache_in_memory", "flag", "a cache keeps its elements in RAM", _PIPELINE),
+    FactName("pipeline.cache_bytes", "bytes", "what caches in RAM hold after one pass", _PIPELINE),
+    FactName("pipeline.cache_after_batch", "flag", "a cache in RAM holds batches", _PIPELINE),
+    FactName("pipeline.prefetch_bytes", "bytes", "what prefetch buffers hold", _PIPELINE),
+    FactName("pipeline.prefetch_batches", "count", "elements in the largest of them", _PIPELINE),
+    FactName(
+        "pipeline.from_tensors_bytes", "bytes", "arrays embedded by from_tensor_slices", _PIPELINE
+    ),
+    FactName("pipeline.total_bytes", "bytes", "all stages together", _PIPELINE),
+    FactName("model.name", "text", "name of the model", _MODEL),
+    FactName("model.weights_bytes", "bytes", "all weights", _MODEL),
+    FactName("model.trainable_bytes", "bytes", "the weights that are trained", _MODEL),
+    FactName("model.optimizer", "text", "name of the optimizer, such as `adam`", _MODEL),
+    FactName("model.optimizer_bytes", "bytes", "what the optimizer keeps", _MODEL),
+    FactName("model.precision", "text", "dtype policy, such as `mixed_float16`", _MODEL),
+    FactName("model.input_height", "count", "rows of an input image", _MODEL),
+    FactName("model.input_width", "count", "columns of an input image", _MODEL),
+    FactName("model.has_batch_norm", "flag", "a layer normalises over the batch", _MODEL),
+    FactName("model.replicas", "count", "copies of the model, one per GPU", _MODEL),
+    FactName("model.batch_size", "count", "the global batch, over all replicas", _MODEL),
+    FactName("step.batch_size", "count", "batch the estimate is for", _MODEL),
+    FactName("step.peak_bytes", "bytes", "peak of one training step, likely", _MODEL),
+    FactName("step.low_bytes", "bytes", "the same, low end", _MODEL),
+    FactName("step.high_bytes", "bytes", "the same, high end", _MODEL),
+    FactName(
+        "step.fixed_bytes",
+        "bytes",
+        "weights, gradients and optimizer: what no batch size changes",
+        _MODEL,
+    ),
+    FactName("step.activation_bytes", "bytes", "what the layers keep for the way back", _MODEL),
+    FactName("step.largest_tensor_bytes", "bytes", "the largest single tensor", _MODEL),
+    FactName("step.per_sample_bytes", "bytes", "what one more sample in the batch costs", _MODEL),
+    FactName("crash.cause", "text", "why the run died", _CRASH, CAUSES),
+    FactName("crash.requested_bytes", "bytes", "the allocation that failed", _CRASH),
+    FactName("crash.limit_bytes", "bytes", "what the allocator could use at most", _CRASH),
+    FactName("crash.in_use_bytes", "bytes", "what it had given out", _CRASH),
+    FactName("crash.device", "text", "device that ran out, such as `GPU:0`", _CRASH),
+    FactName("crash.op", "text", "operation that asked", _CRASH),
+    FactName("crash.layer", "text", "Keras layer it belongs to", _CRASH),
+    FactName("crash.batch_dimension", "count", "first dimension of the failed tensor", _CRASH),
+    FactName("versions.tensorflow", "version", "installed TensorFlow", _VERSION),
+    FactName("versions.keras", "version", "installed Keras", _VERSION),
+    FactName("run.purpose", "text", "what the run is for", _PURPOSE, PURPOSES),
+)
+
+FACTS: dict[str, FactName] = {fact.name: fact for fact in _TABLE}
+"""Every fact by name, in the order a reader meets them."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean x?` for the nearest known word, or nothing.
+
+    Example:
+        >>> nearest("data.decoded_byte", FACTS)
+        ' Did you mean data.decoded_bytes?'
+    """
+    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]}?" if close else ""

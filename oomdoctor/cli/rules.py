@@ -1,0 +1,140 @@
+"""`oomdoctor rules`: lists the rules, prints one rule's page, checks a folder of rules."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oomdoctor._version import __version__
+from oomdoctor.advise.cases import first_fired, problems
+from oomdoctor.advise.evaluate import find_rule
+from oomdoctor.advise.load import load_rules, read_folder, repeated, rules_folder
+from oomdoctor.advise.page import render_index, render_page
+from oomdoctor.advise.rule import Rule
+from oomdoctor.errors import InputError, UsageError
+
+
+@click.command("rules")
+@click.argument("rule", required=False)
+@click.option(
+    "--rules",
+    "folders",
+    multiple=True,
+    metavar="DIR",
+    help="Add the rules of this folder. May be given several times.",
+)
+@click.option(
+    "--validate", metavar="DIR", help="Check every rule file in this folder and run its cases."
+)
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text")
+@click.option("--output", metavar="FILE", help="Write to this file instead of the screen.")
+@click.option("--write-index", is_flag=True, hidden=True, help="Rewrite rules/README.md.")
+def command(
+    rule: str | None,
+    folders: tuple[str, ...],
+    validate: str | None,
+    output_format: str,
+    output: str | None,
+    *,
+    write_index: bool,
+) -> None:
+    """List the rules, or print the page of one RULE, given by id or name."""
+    if validate is not None:
+        if rule is not None:
+            raise UsageError("Give a rule to print or a folder to --validate, not both.")
+        _validate(validate, output_format, output)
+        return
+    rules = load_rules(folders)
+    if write_index:
+        path = rules_folder() / "README.md"
+        _write(path, render_index(load_rules()))
+        click.echo(f"Wrote {path}.", err=True)
+    elif rule is not None:
+        found = find_rule(rule, rules)
+        _emit(render_page(found), [found], output_format, output)
+    else:
+        _emit(_listing(rules), rules, output_format, output)
+
+
+def _validate(folder: str, output_format: str, output: str | None) -> None:
+    """Print every bad file; exit with 1 if there is one."""
+    rules, errors = read_folder(folder)
+    if not rules and not errors:
+        raise InputError(f"{folder} holds no rule files: they end in .toml.")
+    if Path(folder).resolve() != rules_folder().resolve():
+        errors += repeated([*load_rules(), *rules])
+    else:
+        errors += repeated(rules)
+    lines = [str(error) for error in errors]
+    lines += [f"{rule.path}: {problem}" for rule in rules for problem in problems(rule)]
+    count = len(rules) + len(errors)
+    if output_format == "json":
+        text = _json({"valid": not lines, "rules_checked": count, "problems": lines})
+    else:
+        end = (
+            f"{len(lines)} problem(s) in {count} rule(s)."
+            if lines
+            else f"{count} rule(s), all well."
+        )
+        text = "\n".join([*lines, end]) + "\n"
+    _print(text, output)
+    if lines:
+        sys.exit(1)
+
+
+def _listing(rules: Iterable[Rule]) -> str:
+    from tabulate import tabulate
+
+    rows = [
+        (rule.id, rule.name, rule.file.severity, rule.file.remedy, rule.file.summary)
+        for rule in rules
+    ]
+    taken = sum(max((len(row[column]) for row in rows), default=0) + 2 for column in range(4))
+    width = max(30, shutil.get_terminal_size((160, 24)).columns - taken)
+    heads = ("id", "rule", "severity", "remedy", "what it finds")
+    table = tabulate(rows, heads, tablefmt="simple", maxcolwidths=[None] * 4 + [width])
+    return f"{table}\n\nOne rule's page: oomdoctor rules ID\n"
+
+
+def _emit(text: str, rules: Iterable[Rule], output_format: str, output: str | None) -> None:
+    if output_format == "json":
+        text = _json({"rules": [_plain(rule) for rule in rules]})
+    _print(text, output)
+
+
+def _plain(rule: Rule) -> dict[str, Any]:
+    """A rule as plain values, with its code filled in from its first case."""
+    from msgspec import to_builtins
+
+    shown = first_fired(rule)
+    plain: dict[str, Any] = to_builtins(rule.file)
+    del plain["cases"]
+    plain["path"] = rule.path
+    plain["use_instead_example"] = shown.fix.code if shown and shown.fix else None
+    return plain
+
+
+def _json(content: dict[str, Any]) -> str:
+    tool = {"name": "oomdoctor", "version": __version__}
+    envelope = {"schema_version": 1, "tool": tool, "command": "rules", **content}
+    return json.dumps(envelope, indent=2, ensure_ascii=False) + "\n"
+
+
+def _print(text: str, output: str | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(Path(output), text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror}.") from None
