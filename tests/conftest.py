@@ -1,0 +1,52 @@
+"""Fixtures that several parts of the tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NVML_STUB_SOURCE = Path(__file__).parent / "probe" / "nvml_stub.c"
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory):
+    """A folder with a libnvidia-ml.so.1 that answers from a script."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs gcc on Linux to compile a stand-in for the NVIDIA driver's library")
+    folder = tmp_path_factory.mktemp("nvml")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, NVML_STUB_SOURCE],
+        check=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def nvml_stub(nvml_library, tmp_path):
+    """A function from a script to the environment of a process that sees the scripted GPUs.
+
+    The library is found through LD_LIBRARY_PATH, which counts when a process starts: run what
+    is to see the GPUs with `subprocess.run(..., env=nvml_stub("count=1\\ngpu0.name=T4"))`. The
+    keys are described in `tests/probe/nvml_stub.c`.
+    """
+
+    def write_script(script: str, **environ: str) -> dict[str, str]:
+        path = tmp_path / "nvml_script.txt"
+        path.write_text("\n".join(line.strip() for line in script.splitlines()))
+        hidden = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+        return {
+            **inherited,
+            "LD_LIBRARY_PATH": str(nvml_library),
+            "NVML_STUB": str(path),
+            **environ,
+        }
+
+    return write_script
