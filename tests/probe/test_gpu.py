@@ -83,6 +83,8 @@ def ask(nvml_stub):
         )
         assert done.returncode == 0, done.stderr
         gpus, notes = json.loads(done.stdout)
+        # By these words `declare_machine` knows which notes a declared GPU settles.
+        assert all("GPU" in note or "MIG" in note for note in notes)
         return gpus, notes
 
     return run
