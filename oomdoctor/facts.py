@@ -170,9 +170,14 @@ class GroupFootprint:
     """Of one sample as it is loaded; None where samples differ."""
     dtype: str | None
     decoded_bytes: int | None
+    low_bytes: int | None
+    high_bytes: int | None
+    native_bytes: int | None
     largest_sample_bytes: int | None
-    loaded_whole: bool
-    """How this group is fed under the chosen way: whole, or streamed."""
+    is_whole: bool
+    """Whether this group is loaded whole, or streamed."""
+    in_fit: bool
+    """Whether `fit` is given it; the test split waits for `evaluate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,18 +201,20 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feeding:
-    """One way of giving the data to `fit`, compared with the machine."""
+    """One way of giving the data to `fit`, and what it needs."""
 
     way: str
-    """`memory` (arrays in RAM), `device` (arrays copied to the GPU by `fit`) or `stream`."""
+    """`memory` (arrays in RAM, trained on the CPU), `device` (arrays in RAM that `fit` copies
+    to the GPU whole), `stream` (batch by batch), or `mixed` where groups are fed differently."""
     ram_bytes: int | None
     vram_bytes: int | None
+    """For the data alone: the model comes on top."""
     ram_verdict: str
     """`fits`, `does_not_fit` or `unknown`."""
     vram_verdict: str
-    verdict: str
+    """The same for the GPU; `unknown` where no GPU is known, `fits` where none is needed."""
     detail: str
-    """How the bytes come about, in one sentence."""
+    """How the bytes come about, in a few words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -218,19 +225,29 @@ class Footprint(Readable):
     """All samples as they are loaded (after --image-size and --dtype)."""
     low_bytes: int | None
     high_bytes: int | None
+    """The interval for `decoded_bytes`; both equal to it where it is exact."""
     native_bytes: int | None
     """All samples at their native size, in the same dtype."""
     keras_loader_bytes: int | None
-    """Images as `image_dataset_from_directory` gives them by default: 256x256x3 float32."""
+    """Pictures as `image_dataset_from_directory` gives them by default: 256x256x3 float32.
+    None where there are no pictures."""
     sample_bytes: int | None
+    """One sample, on average."""
     largest_sample_bytes: int | None
     batch_bytes: int | None
+    """One batch of the largest samples: the largest decides."""
     batch_size: int
     load: str
-    """The way chosen: `memory` or `stream`."""
-    groups: tuple[GroupFootprint, ...]
+    """How the data is fed: `memory`, `stream`, or `mixed` where groups differ."""
+    groups: tuple[GroupFootprint, ...] = ()
     feedings: tuple[Feeding, ...] = ()
+    """The ways compared: memory, device, stream."""
+    chosen: Feeding | None = None
+    """The way asked for, compared with the machine."""
+    recommended: str | None = None
+    """The way that suits this machine best; None where none of them fits."""
     stages: tuple[Stage, ...] = ()
+    """A live tf.data pipeline, stage by stage."""
 
 
 # --------------------------------------------------------------------------- the model

@@ -1,0 +1,87 @@
+"""The command line. The only place that prints, renders or chooses an exit code.
+
+Commands are loaded one at a time: `--help` reads their summaries from the table below.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from oomdoctor._version import __version__
+from oomdoctor.errors import OomDoctorError
+
+COMMANDS = {
+    "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
+    "check": "Tell whether a dataset fits in memory, and what to change if not.",
+    "rules": "List the rules, print one rule's page, or check rule files.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"oomdoctor.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, prog_name="oomdoctor")
+def oomdoctor() -> None:
+    """The out-of-memory doctor for TensorFlow and Keras.
+
+    Tells before a run whether it fits in memory, and what to change if it does not.
+
+    \b
+    Exit codes: 0 nothing found, 1 findings, 2 could not run.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    try:
+        code = oomdoctor.main(args, prog_name="oomdoctor", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except OomDoctorError as error:
+        click.echo(f"oomdoctor: {error}", err=True)
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("oomdoctor: interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader left early (`| head`); nothing more can be written, not even on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except MemoryError:
+        click.echo("oomdoctor: this machine has too little free memory to go on.", err=True)
+        code = 2
+    except Exception as error:
+        if os.environ.get("OOMDOCTOR_DEBUG"):
+            raise
+        kind = type(error).__name__
+        click.echo(
+            f"oomdoctor: internal error ({kind}: {error}). Please report it with the output of "
+            "the same command under OOMDOCTOR_DEBUG=1.",
+            err=True,
+        )
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,100 @@
+"""`[tool.oomdoctor]` in `pyproject.toml`, or `oomdoctor.toml`: defaults for options.
+
+The nearest file at or above the current folder is used. Flags win. A key that no option has is
+an error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oomdoctor.errors import UsageError
+
+PATHS = frozenset(("rules",))
+"""Options that name files: they are relative to the configuration, not to the current folder."""
+
+
+class ConfiguredCommand(click.Command):
+    """A command whose options take their defaults from the configuration."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the configuration before the flags are parsed, so that flags win."""
+        found = find_config(Path.cwd())
+        if found is not None and not {"-h", "--help"} & set(args):
+            extra["default_map"] = defaults_for(self, *found)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def find_config(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the nearest configuration at or above a folder, and where it stands."""
+    for place in (folder, *folder.parents):
+        for name in ("oomdoctor.toml", "pyproject.toml"):
+            path = place / name
+            if not path.is_file():
+                continue
+            settings = _read(path)
+            if name == "pyproject.toml":
+                settings = settings.get("tool", {}).get("oomdoctor")
+            if settings is not None:
+                return path, settings
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    # Python 3.10 has no TOML reader of its own.
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        settings: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+    return settings
+
+
+def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings by parameter name, after checking every key."""
+    params = [param for param in command.params if isinstance(param, click.Option)]
+    options = {name.lstrip("-"): param for param in params for name in param.opts}
+    defaults: dict[str, Any] = {}
+    for key, value in settings.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None or option.name is None:
+            near = difflib.get_close_matches(key.replace("_", "-"), options, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known keys: {', '.join(options)}."
+            raise UsageError(f"{path} has an unknown key {key!r} for oomdoctor.{hint}")
+        if option.name == "severities" and isinstance(value, dict):
+            value = [f"{rule}={level}" for rule, level in value.items()]
+        if option.multiple:
+            value = [value] if isinstance(value, str) else value
+        if option.name in PATHS:
+            value = [str(path.parent / item) for item in value]
+        defaults[option.name] = value
+    return defaults
+
+
+def parse_severities(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str]:
+    """Return `OD101=warning` pairs as a mapping."""
+    pairs = {}
+    for item in value:
+        rule, equals, level = item.partition("=")
+        if not equals:
+            raise click.BadParameter(
+                f"{item!r} is not RULE=LEVEL, such as OD101=warning.", ctx, param
+            )
+        pairs[rule] = level
+    return pairs

@@ -1,0 +1,62 @@
+"""Puts a result where the user wants it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oomdoctor.errors import InputError
+
+if TYPE_CHECKING:
+    from oomdoctor.facts import Machine
+    from oomdoctor.findings import Report
+
+
+def show(
+    value: Report | Machine, *, format_: str, output: str | None, verbose: bool = False
+) -> None:
+    """Write a report or a machine in the format asked for."""
+    if format_ == "json":
+        from oomdoctor.report import json
+
+        write(json.render(_as_report(value)), output)
+        return
+    from oomdoctor.report import text
+    from oomdoctor.report.views import view_of
+
+    colour = output is None and wants_colour()
+    write(text.render(view_of(value, verbose=verbose), colour=colour), output)
+
+
+def write(text: str, output: str | None) -> None:
+    """Write text to a file, or to standard output."""
+    if output is None:
+        # A name on disk may hold what this terminal cannot show; that must not end the report.
+        encoding = sys.stdout.encoding or "utf-8"
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
+        return
+    try:
+        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(
+            f"{output} cannot be written ({error.strerror}): give another --output."
+        ) from error
+
+
+def wants_colour() -> bool:
+    """Return whether standard output is a terminal that wants colour."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _as_report(value: Any) -> Report:
+    from oomdoctor.facts import Facts, Machine
+    from oomdoctor.findings import Report
+
+    if isinstance(value, Machine):
+        return Report(command="probe", verdict="unknown", facts=Facts(machine=value))
+    report: Report = value
+    return report

@@ -1,0 +1,1 @@
+"""Inventory → Footprint; arithmetic only."""

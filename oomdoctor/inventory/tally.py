@@ -1,0 +1,304 @@
+"""Adds up what readers found into groups, in memory that does not grow with the files.
+
+A group is what a person would name in one breath: the pictures of the training split, the
+array `x_train`, the shards `part-*.npy`. Files that differ only in digits are one group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from oomdoctor.facts import FileGroup, ShapeSpread, Skipped
+from oomdoctor.inventory.parts import Part
+from oomdoctor.units import element_count
+
+MAX_DISTINCT_SHAPES = 10_000
+MAX_CLASSES = 10_000
+MAX_GROUPS = 500
+MAX_EXAMPLES = 3
+MAX_NOTES = 5
+
+ONE_FILE_PER_SAMPLE = 64
+"""From this many like arrays of rank three or less, each file is taken to be one sample."""
+
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "trn": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "tst": "test",
+}
+_TARGETS = frozenset(("y", "label", "labels", "target", "targets", "ys"))
+_DIGITS = re.compile(r"\d+")
+_NOT_LETTERS = re.compile(r"[^a-z]+")
+
+Shape = tuple[int, ...]
+
+
+def words(name: str) -> list[str]:
+    """Return the lower-case words of a file, folder or array name."""
+    return [word for word in _NOT_LETTERS.split(name.lower()) if word]
+
+
+def split_of(name: str) -> str | None:
+    """Return the split a name speaks of, if any."""
+    return next((_SPLITS[word] for word in words(name) if word in _SPLITS), None)
+
+
+def place_of(parts: tuple[str, ...]) -> tuple[str | None, str, str | None]:
+    """Return the split, the folder down to it, and the class that a folder's path names."""
+    for depth, part in enumerate(parts):
+        if part.lower() in _SPLITS:
+            below = parts[depth + 1 :]
+            return _SPLITS[part.lower()], "/".join(parts[: depth + 1]), below[0] if below else None
+    return None, ".", parts[0] if parts else None
+
+
+def shard_name(name: str) -> str:
+    """Return a file name with its numbers as `*`, alike for all shards of one set."""
+    return _DIGITS.sub("*", name)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """What files must share to be one group."""
+
+    format: str
+    kind: str
+    split: str | None
+    label: str
+    dtype: str | None
+
+
+@dataclass(slots=True)
+class _Group:
+    files: int = 0
+    samples: int | None = 0
+    stored_bytes: int = 0
+    elements: int | None = 0
+    low_elements: int = 0
+    high_elements: int = 0
+    squares: float = 0.0
+    """Sum of squared elements per file, for the interval when files are sampled."""
+    memory_bytes: int | None = None
+    shapes: dict[Shape, int] = field(default_factory=dict)
+    whole_shapes: dict[Shape, int] = field(default_factory=dict)
+    shapes_are_all: bool = True
+    largest: tuple[int, Shape, str] | None = None
+    smallest: tuple[int, Shape] | None = None
+    classes: dict[str, int] = field(default_factory=dict)
+    is_compressed: bool = False
+    is_exact: bool = True
+    notes: list[str] = field(default_factory=list)
+
+    def see_shape(self, shape: Shape, count: int, path: str) -> None:
+        size = element_count(shape)
+        if self.largest is None or size > self.largest[0]:
+            self.largest = (size, shape, path)
+        if self.smallest is None or size < self.smallest[0]:
+            self.smallest = (size, shape)
+        if shape in self.shapes or len(self.shapes) < MAX_DISTINCT_SHAPES:
+            self.shapes[shape] = self.shapes.get(shape, 0) + count
+        else:
+            self.shapes_are_all = False
+
+
+class Tally:
+    """Groups that grow as files are read."""
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, _Group] = {}
+        self._skipped: dict[str, tuple[int, list[str]]] = {}
+
+    def _group(self, key: GroupKey) -> _Group:
+        if key not in self._groups and len(self._groups) >= MAX_GROUPS:
+            key = GroupKey(key.format, key.kind, key.split, "(other files)", key.dtype)
+        return self._groups.setdefault(key, _Group())
+
+    def add_images(
+        self,
+        key: GroupKey,
+        shapes: Iterable[tuple[Shape, int, str]],
+        *,
+        files: int,
+        stored_bytes: int,
+        class_name: str | None,
+    ) -> None:
+        """Add pictures of one folder: shapes with how many have each and one path."""
+        group = self._group(key)
+        group.files += files
+        group.stored_bytes += stored_bytes
+        for shape, count, path in shapes:
+            elements = element_count(shape)
+            group.samples = (group.samples or 0) + count
+            group.elements = (group.elements or 0) + elements * count
+            group.squares += float(elements) ** 2 * count
+            group.see_shape(shape, count, path)
+            if class_name is not None and (
+                class_name in group.classes or len(group.classes) < MAX_CLASSES
+            ):
+                group.classes[class_name] = group.classes.get(class_name, 0) + count
+
+    def add_part(
+        self, key: GroupKey, part: Part, *, path: str, stored_bytes: int, files: int
+    ) -> None:
+        """Add one array, table or record file; `files` is 0 for all but a file's first part."""
+        group = self._group(key)
+        group.files += files
+        group.stored_bytes += stored_bytes
+        group.samples = _plus(group.samples, part.samples)
+        group.elements = _plus(group.elements, part.elements)
+        group.low_elements += part.low_elements or part.elements or 0
+        group.high_elements += part.high_elements or part.elements or 0
+        group.squares += float(part.elements or 0) ** 2
+        if part.memory_bytes is not None:
+            group.memory_bytes = (group.memory_bytes or 0) + part.memory_bytes
+        if part.shape is not None and part.samples:
+            group.see_shape(part.shape, part.samples, path)
+            whole = (part.samples, *part.shape)
+            if len(group.whole_shapes) < MAX_DISTINCT_SHAPES:
+                group.whole_shapes[whole] = group.whole_shapes.get(whole, 0) + 1
+        group.is_compressed |= part.is_compressed
+        group.is_exact &= part.is_exact
+        if part.note and part.note not in group.notes and len(group.notes) < MAX_NOTES:
+            group.notes.append(part.note)
+
+    def skip(self, reason: str, path: str, *, files: int = 1) -> None:
+        """Count a file that was passed over; the first few by name are kept as examples."""
+        count, examples = self._skipped.get(reason, (0, []))
+        if path:
+            examples = sorted([*examples, path])[:MAX_EXAMPLES]
+        self._skipped[reason] = (count + files, examples)
+
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Return what was passed over, by reason."""
+        return tuple(
+            Skipped(reason=reason, files=count, examples=tuple(examples))
+            for reason, (count, examples) in sorted(self._skipped.items())
+        )
+
+    def groups(self, *, population: dict[str, int] | None = None) -> tuple[FileGroup, ...]:
+        """Return the finished groups, the largest first within each split.
+
+        Args:
+            population: When only a sample of the files was read: how many files there are
+                under each label, to scale up to.
+        """
+        groups = [_finish(key, group, population) for key, group in self._groups.items()]
+        groups = _mark_targets(groups)
+        order = {"train": 0, None: 1, "validation": 2, "test": 3}
+        return tuple(sorted(groups, key=lambda g: (order[g.split], -(g.elements or 0), g.name)))
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    # One unknown part makes the sum unknown: a partial sum would look like an answer.
+    return None if total is None or more is None else total + more
+
+
+def _finish(key: GroupKey, group: _Group, population: dict[str, int] | None) -> FileGroup:
+    notes = list(group.notes)
+    samples, shapes = group.samples, group.shapes
+    if (
+        key.format == "npy"
+        and group.files >= ONE_FILE_PER_SAMPLE
+        and all(len(shape) <= 3 for shape in group.whole_shapes)
+    ):
+        samples, shapes = group.files, group.whole_shapes
+        notes.append("Each file is taken to be one sample, because there are many alike.")
+    finished = FileGroup(
+        name=key.label,
+        format=key.format,
+        kind=key.kind,
+        files=group.files,
+        samples=samples,
+        stored_bytes=group.stored_bytes,
+        elements=group.elements,
+        dtype=key.dtype,
+        split=key.split,
+        classes=tuple(sorted(group.classes.items())),
+        shapes=_spread(shapes, group),
+        largest_sample=group.largest[2] if group.largest else None,
+        is_compressed=group.is_compressed,
+        is_exact=group.is_exact,
+        low_elements=None if group.is_exact else group.low_elements,
+        high_elements=None if group.is_exact else group.high_elements,
+        memory_bytes=group.memory_bytes,
+        notes=tuple(notes),
+    )
+    if population is None:
+        return finished
+    from oomdoctor.inventory.sampling import scale_up
+
+    total = population.get(key.label.partition(":")[0], group.files)
+    return scale_up(finished, total_files=total, squares=group.squares)
+
+
+def _spread(shapes: dict[Shape, int], group: _Group) -> ShapeSpread | None:
+    if not shapes or group.smallest is None or group.largest is None:
+        return None
+    ordered = sorted(shapes, key=lambda shape: (element_count(shape), shape))
+    middle = sum(shapes.values()) / 2
+    median, seen = ordered[0], 0
+    for shape in ordered:
+        seen += shapes[shape]
+        if seen >= middle:
+            median = shape
+            break
+    whole = shapes is group.shapes
+    return ShapeSpread(
+        smallest=group.smallest[1] if whole else ordered[0],
+        median=median,
+        largest=group.largest[1] if whole else ordered[-1],
+        most_common=max(ordered, key=lambda shape: shapes[shape]),
+        distinct=len(shapes),
+        is_exact=group.shapes_are_all,
+    )
+
+
+def _mark_targets(groups: list[FileGroup]) -> list[FileGroup]:
+    """Mark labels that lie beside their inputs, so that samples are counted once."""
+    from dataclasses import replace
+
+    arrays = [group for group in groups if group.kind == "array" and group.samples]
+
+    def is_target(group: FileGroup) -> bool:
+        if group not in arrays:
+            return False
+        beside = [
+            other
+            for other in arrays
+            if other is not group
+            and other.samples == group.samples
+            and other.split == group.split
+            and _folder(other) == _folder(group)
+            and (other.elements or 0) >= (group.elements or 0)
+            and not _named_target(other)
+        ]
+        flat = group.shapes is None or len(group.shapes.most_common) <= 1
+        return bool(beside) and (
+            _named_target(group) or (flat and any(_rank(o) > 1 for o in beside))
+        )
+
+    return [replace(group, role="targets") if is_target(group) else group for group in groups]
+
+
+def _folder(group: FileGroup) -> str:
+    path = group.name.partition(":")[0]
+    # Arrays of one .npz share the file, .npy files share the folder.
+    return path if ":" in group.name else path.rpartition("/")[0]
+
+
+def _rank(group: FileGroup) -> int:
+    return len(group.shapes.most_common) if group.shapes else 0
+
+
+def _named_target(group: FileGroup) -> bool:
+    name = group.name.rpartition(":")[2] if ":" in group.name else group.name.rpartition("/")[2]
+    return any(word in _TARGETS for word in words(name))

@@ -1,0 +1,1 @@
+"""Report → text; one format per file, each with a `render(report)`."""

@@ -1,0 +1,33 @@
+"""Values as pandas DataFrames: a report's findings, an inventory's groups, a machine's GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oomdoctor.facts import Footprint, Inventory, Machine
+from oomdoctor.findings import Report
+from oomdoctor.report.json import plain, plain_footprint, plain_inventory, plain_machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def plain_value(value: Any) -> dict[str, Any]:
+    """Return any value that oomdoctor hands out as plain values."""
+    if isinstance(value, Report):
+        return plain(value)
+    if isinstance(value, Machine):
+        return plain_machine(value)
+    if isinstance(value, Inventory):
+        return plain_inventory(value)
+    assert isinstance(value, Footprint)
+    return plain_footprint(value)
+
+
+def frame(value: Any) -> pd.DataFrame:
+    """Return the rows of a value: findings, groups, GPUs or ways of feeding."""
+    import pandas as pd
+
+    rows = {Report: "findings", Machine: "gpus", Inventory: "groups", Footprint: "feedings"}
+    table: pd.DataFrame = pd.DataFrame(plain_value(value)[rows[type(value)]])
+    return table

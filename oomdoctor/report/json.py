@@ -1,0 +1,147 @@
+"""A report as JSON: one envelope for every command, described by `schema.json` beside this file.
+
+Sections that a command does not produce are null. Sizes are whole bytes. The order is fixed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from oomdoctor._version import __version__
+from oomdoctor.facts import FileGroup, Footprint, GroupFootprint, Inventory, Machine
+from oomdoctor.findings import Finding, Report
+
+SCHEMA_VERSION = 1
+
+
+def render(report: Report) -> str:
+    """Return the report as one JSON document.
+
+    Names that are not valid UTF-8 stay readable: every character beyond ASCII is escaped.
+    """
+    return json.dumps(plain(report), indent=2) + "\n"
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """Return the report as plain values, in the order of the contract."""
+    facts = report.facts
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "oomdoctor", "version": __version__},
+        "command": report.command,
+        "verdict": report.verdict,
+        "machine": facts.machine and plain_machine(facts.machine),
+        "inventory": facts.inventory and plain_inventory(facts.inventory, facts.footprint),
+        "footprint": facts.footprint and plain_footprint(facts.footprint),
+        "estimate": None,
+        "tuning": None,
+        "diagnosis": None,
+        "findings": [_plain_finding(finding) for finding in report.findings],
+        "notes": list(report.notes),
+    }
+
+
+def plain_machine(machine: Machine) -> dict[str, Any]:
+    """Return a machine as plain values."""
+    return {
+        "name": machine.name,
+        "cpu_count": machine.cpu_count,
+        "ram": asdict(machine.ram),
+        "gpus": [
+            {**asdict(gpu), "processes": _unknown_or_list(gpu.processes)} for gpu in machine.gpus
+        ],
+        "notes": list(machine.notes),
+    }
+
+
+def _unknown_or_list(values: tuple[Any, ...] | None) -> list[dict[str, Any]] | None:
+    return None if values is None else [asdict(value) for value in values]
+
+
+def plain_inventory(inventory: Inventory, footprint: Footprint | None = None) -> dict[str, Any]:
+    """Return an inventory as plain values; a footprint adds what each group holds decoded."""
+    held = footprint.groups if footprint else (None,) * len(inventory.groups)
+    return {
+        "root": inventory.root,
+        "samples": inventory.samples,
+        "files": inventory.files,
+        "stored_bytes": inventory.stored_bytes,
+        "exact": inventory.is_exact,
+        "complete": inventory.is_complete,
+        "groups": [
+            _plain_group(group, measured)
+            for group, measured in zip(inventory.groups, held, strict=True)
+        ],
+        "skipped": [asdict(skipped) for skipped in inventory.skipped],
+        "notes": list(inventory.notes),
+    }
+
+
+def _plain_group(group: FileGroup, held: GroupFootprint | None) -> dict[str, Any]:
+    shapes = group.shapes
+    return {
+        "name": group.name,
+        "format": group.format,
+        "kind": group.kind,
+        "split": group.split,
+        "role": group.role,
+        "files": group.files,
+        "samples": group.samples,
+        "shape": held.shape if held else (shapes.most_common if shapes else None),
+        "dtype": held.dtype if held else group.dtype,
+        "stored_bytes": group.stored_bytes,
+        "decoded_bytes": held.decoded_bytes if held else None,
+        "low_bytes": held.low_bytes if held else None,
+        "high_bytes": held.high_bytes if held else None,
+        "loaded": None if held is None else ("memory" if held.is_whole else "stream"),
+        "native": {
+            "dtype": group.dtype,
+            "elements": group.elements,
+            "decoded_bytes": held.native_bytes if held else None,
+            "shapes": asdict(shapes) if shapes else None,
+        },
+        "largest_sample": group.largest_sample,
+        "classes": dict(group.classes),
+        "compressed": group.is_compressed,
+        "exact": group.is_exact,
+        "notes": list(group.notes),
+    }
+
+
+def plain_footprint(footprint: Footprint) -> dict[str, Any]:
+    """Return a footprint as plain values."""
+    return {
+        "decoded_bytes": footprint.decoded_bytes,
+        "low_bytes": footprint.low_bytes,
+        "high_bytes": footprint.high_bytes,
+        "native_bytes": footprint.native_bytes,
+        "keras_loader_bytes": footprint.keras_loader_bytes,
+        "sample_bytes": footprint.sample_bytes,
+        "largest_sample_bytes": footprint.largest_sample_bytes,
+        "batch_bytes": footprint.batch_bytes,
+        "batch_size": footprint.batch_size,
+        "load": footprint.load,
+        "feedings": [asdict(feeding) for feeding in footprint.feedings],
+        "chosen": asdict(footprint.chosen) if footprint.chosen else None,
+        "recommended": footprint.recommended,
+        "stages": [asdict(stage) for stage in footprint.stages],
+    }
+
+
+def _plain_finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "outcome": finding.outcome.value,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "remedy": finding.remedy,
+        "saves_bytes": finding.saves_bytes,
+        "makes_it_fit": finding.makes_it_fit,
+        "fix": asdict(finding.fix) if finding.fix else None,
+        "cost": asdict(finding.cost) if finding.cost else None,
+        "location": asdict(finding.location) if finding.location else None,
+        "missing": [asdict(missing) for missing in finding.missing],
+    }

@@ -1,0 +1,160 @@
+"""The words and rows that tell of data: what is there, what it takes, how to feed it."""
+
+from __future__ import annotations
+
+from oomdoctor.facts import Feeding, FileGroup, Footprint, Inventory
+from oomdoctor.report.escape import printable, shorten
+from oomdoctor.report.view import SYMBOLS, Line, Table, View
+from oomdoctor.units import format_bytes
+
+MAX_GROUPS = 12
+MAX_NAME = 30
+MISLEADING_EXPANSION = 5
+"""Decoded over stored from which the size on disk is worth a word."""
+
+
+def data_line(inventory: Inventory) -> Line:
+    """Return how much there is."""
+    about = "" if inventory.is_exact else "about "
+    samples = "unknown" if inventory.samples is None else f"{inventory.samples:,}"
+    classes = {name for group in inventory.groups for name, _ in group.classes}
+    text = (
+        f"{about}{samples} samples in {inventory.files:,} "
+        f"file{'' if inventory.files == 1 else 's'}, {format_bytes(inventory.stored_bytes)} on disk"
+    )
+    if len(classes) > 1:
+        text += f", {len(classes):,} classes"
+    return Line(state="fits", category="Data", text=text)
+
+
+def footprint_lines(footprint: Footprint, inventory: Inventory | None) -> list[Line]:
+    """Return what it takes in memory, and where the size on disk misleads."""
+    decoded = footprint.decoded_bytes
+    text = f"{format_bytes(decoded)} in memory"
+    if footprint.low_bytes != footprint.high_bytes:
+        low, high = format_bytes(footprint.low_bytes), format_bytes(footprint.high_bytes)
+        text += f" (between {low} and {high})"
+    text += (
+        f"; {format_bytes(footprint.sample_bytes)} a sample, "
+        f"{format_bytes(footprint.batch_bytes)} a batch of {footprint.batch_size}"
+    )
+    lines = [Line(state="unknown" if decoded is None else "info", category="Decoded", text=text)]
+    stored = inventory.stored_bytes if inventory else 0
+    if decoded and stored and decoded / stored >= MISLEADING_EXPANSION:
+        ratio = f"{decoded / stored:,.0f} times"
+        lines.append(
+            Line(
+                state="warning",
+                category="On disk",
+                text=f"misleading: decoded it is {ratio} larger",
+            )
+        )
+    if footprint.keras_loader_bytes is not None and footprint.native_bytes is not None:
+        lines.append(
+            Line(
+                state="info",
+                category="Sizes",
+                text=f"{format_bytes(footprint.native_bytes)} at the pictures' own size; "
+                f"{format_bytes(footprint.keras_loader_bytes)} as Keras loads them (256×256×3)",
+            )
+        )
+    return lines
+
+
+def groups_table(inventory: Inventory, footprint: Footprint | None, *, verbose: bool) -> Table:
+    """Return a row for each group of files."""
+    groups = inventory.groups if verbose else inventory.groups[:MAX_GROUPS]
+    held = {} if footprint is None else dict(zip(inventory.groups, footprint.groups, strict=True))
+    rows = []
+    for group in groups:
+        measured = held.get(group)
+        rows.append(
+            (
+                shorten(printable(group.name), MAX_NAME),
+                group.split or "–",
+                "unknown" if group.samples is None else f"{group.samples:,}",
+                _shape(group, measured.shape if measured else None),
+                (measured.dtype if measured else group.dtype) or "unknown",
+                format_bytes(group.stored_bytes),
+                format_bytes(measured.decoded_bytes if measured else None),
+            )
+        )
+    hidden = len(inventory.groups) - len(groups)
+    title = "What is there" + (f" ({hidden} more groups: -v)" if hidden else "")
+    return Table(
+        title=title,
+        headers=("group", "split", "samples", "shape", "dtype", "on disk", "in memory"),
+        rows=tuple(rows),
+    )
+
+
+def _shape(group: FileGroup, loaded: tuple[int, ...] | None) -> str:
+    if loaded is not None:
+        return "×".join(map(str, loaded)) or "scalar"
+    if group.shapes is None:
+        return "unknown"
+    low, high = group.shapes.smallest, group.shapes.largest
+    return f"{'×'.join(map(str, low))} … {'×'.join(map(str, high))}"
+
+
+def feeding_table(footprint: Footprint, *, has_gpu: bool) -> Table:
+    """Return the ways to feed the data and what each needs."""
+
+    def row(feeding: Feeding) -> tuple[str, ...]:
+        ram = f"{SYMBOLS[feeding.ram_verdict]} {format_bytes(feeding.ram_bytes)}"
+        vram = f"{SYMBOLS[feeding.vram_verdict]} {format_bytes(feeding.vram_bytes)}"
+        mark = "recommended" if feeding.way == footprint.recommended else ""
+        return (_WAY_NAMES[feeding.way], ram, "–" if feeding.way == "memory" else vram, mark)
+
+    feedings = [f for f in footprint.feedings if has_gpu or f.way != "device"]
+    return Table(
+        title="Ways to feed it (the model comes on top)",
+        headers=("way", "RAM", "GPU", ""),
+        rows=tuple(row(feeding) for feeding in feedings),
+    )
+
+
+_WAY_NAMES = {
+    "memory": "arrays in RAM, trained on the CPU",
+    "device": "arrays that fit() copies to the GPU",
+    "stream": "streamed in batches",
+}
+
+
+def stages_table(footprint: Footprint) -> Table:
+    """Return a row for each stage of a live pipeline."""
+    return Table(
+        title="The pipeline's bill",
+        headers=("stage", "keeps", "each", "holds"),
+        rows=tuple(
+            (
+                printable(stage.label),
+                "–" if stage.elements is None else f"{stage.elements:,}",
+                format_bytes(stage.element_bytes),
+                format_bytes(stage.held_bytes),
+            )
+            for stage in footprint.stages
+        ),
+    )
+
+
+def view_inventory(inventory: Inventory, *, verbose: bool = False) -> View:
+    """Return what was found, by group."""
+    return View(
+        title="Inventory",
+        state="fits",
+        headline=data_line(inventory).text,
+        tables=(groups_table(inventory, None, verbose=verbose),),
+        notes=tuple(printable(note) for note in inventory.notes),
+    )
+
+
+def view_footprint(footprint: Footprint, *, verbose: bool = False) -> View:
+    """Return the bytes, by the way of feeding."""
+    del verbose
+    return View(
+        title="Footprint",
+        state="info",
+        headline=f"{format_bytes(footprint.decoded_bytes)} in memory",
+        tables=(feeding_table(footprint, has_gpu=True),) if footprint.feedings else (),
+    )

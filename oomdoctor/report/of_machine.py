@@ -1,0 +1,70 @@
+"""The words and rows that tell of a machine: RAM, limits, GPUs and who holds them."""
+
+from __future__ import annotations
+
+from oomdoctor.facts import Gpu, Machine
+from oomdoctor.report.escape import printable
+from oomdoctor.report.view import Line, Table, View
+from oomdoctor.units import format_bytes
+
+_ORIGINS = {"declared": " (as given)", "catalogue": " (from the catalogue)"}
+
+
+def view_machine(machine: Machine, *, verbose: bool = False) -> View:
+    """Return memory and GPUs, and who holds them."""
+    del verbose
+    return View(
+        title="oomdoctor probe",
+        state="info",
+        headline=_headline(machine),
+        lines=tuple(machine_lines(machine)),
+        tables=_process_tables(machine),
+        notes=tuple(printable(note) for note in machine.notes),
+    )
+
+
+def _headline(machine: Machine) -> str:
+    name = f"{machine.name}: " if machine.name else ""
+    ram = f"{format_bytes(machine.ram.available_bytes)} of RAM available"
+    gpus = [f"{format_bytes(gpu.free_bytes)} free on {printable(gpu.name)}" for gpu in machine.gpus]
+    return f"{name}{ram}; {', '.join(gpus) if gpus else 'no GPU seen'}"
+
+
+def machine_lines(machine: Machine) -> list[Line]:
+    """Return a line for RAM, for swap and for each GPU."""
+    ram = machine.ram
+    text = f"{format_bytes(ram.available_bytes)} available of {format_bytes(ram.total_bytes)}"
+    if ram.limit_bytes is not None:
+        text += f"; {ram.limit_source} allows {format_bytes(ram.limit_bytes)}"
+    state = "unknown" if ram.available_bytes is None else "fits"
+    lines = [Line(state=state, category="RAM", text=text + _ORIGINS.get(ram.origin, ""))]
+    if ram.swap_total_bytes:
+        text = f"{format_bytes(ram.swap_free_bytes)} free of {format_bytes(ram.swap_total_bytes)}"
+        lines.append(Line(state="info", category="Swap", text=text))
+    lines += [_gpu_line(gpu) for gpu in machine.gpus]
+    if not machine.gpus:
+        text = "none seen; --vram 6GiB or --machine colab-t4 checks one"
+        lines.append(Line(state="unknown", category="GPU", text=text))
+    return lines
+
+
+def _gpu_line(gpu: Gpu) -> Line:
+    text = f"{format_bytes(gpu.free_bytes)} free"
+    if gpu.total_bytes != gpu.free_bytes:
+        text += f" of {format_bytes(gpu.total_bytes)}"
+    text += f", {printable(gpu.name)}" + (" (MIG slice)" if gpu.is_mig else "")
+    state = "unknown" if gpu.free_bytes is None else "fits"
+    text += _ORIGINS.get(gpu.origin, "")
+    return Line(state=state, category=f"GPU {gpu.index}", text=text)
+
+
+def _process_tables(machine: Machine) -> tuple[Table, ...]:
+    rows = []
+    for gpu in machine.gpus:
+        if gpu.processes is None and gpu.origin == "measured":
+            rows.append((str(gpu.index), "unknown", "unknown", "unknown"))
+        for process in gpu.processes or ():
+            name = printable(process.name) if process.name else "unknown"
+            rows.append((str(gpu.index), str(process.pid), name, format_bytes(process.used_bytes)))
+    headers = ("GPU", "pid", "program", "holds")
+    return (Table(title="Who holds GPU memory", headers=headers, rows=tuple(rows)),) if rows else ()

@@ -1,0 +1,130 @@
+"""A whole report: the verdict first, then what led to it, then what to do."""
+
+from __future__ import annotations
+
+from oomdoctor.findings import Finding, Outcome, Report
+from oomdoctor.report import of_data, of_machine
+from oomdoctor.report.escape import printable
+from oomdoctor.report.view import Line, Remedy, Table, View
+from oomdoctor.units import format_bytes
+
+MAX_REMEDIES = 3
+
+
+def view_report(report: Report, *, verbose: bool = False) -> View:
+    """Return the verdict first, then what led to it, then what to do."""
+    facts = report.facts
+    fired = [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
+    shown = fired if verbose else fired[:MAX_REMEDIES]
+    lines: list[Line] = []
+    tables: list[Table] = []
+    if facts.inventory is not None:
+        lines.append(of_data.data_line(facts.inventory))
+        tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))
+    if facts.footprint is not None:
+        lines += of_data.footprint_lines(facts.footprint, facts.inventory)
+    if facts.machine is not None:
+        lines += of_machine.machine_lines(facts.machine)
+    if facts.footprint is not None:
+        has_gpu = bool(facts.machine and facts.machine.gpus)
+        tables.append(of_data.feeding_table(facts.footprint, has_gpu=has_gpu))
+        tables.append(of_data.stages_table(facts.footprint))
+    return View(
+        title=f"oomdoctor {report.command}",
+        state=report.verdict,
+        headline=_headline(report),
+        lines=tuple(lines),
+        tables=tuple(table for table in tables if table.rows),
+        remedies=tuple(_remedy(finding) for finding in shown),
+        more_remedies=len(fired) - len(shown),
+        trade_offs=_trade_off_table(shown) if len(shown) > 1 else None,
+        notes=_notes(report, verbose=verbose),
+    )
+
+
+def _headline(report: Report) -> str:
+    footprint, machine = report.facts.footprint, report.facts.machine
+    if footprint is None or machine is None or footprint.chosen is None:
+        return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
+            report.verdict, "Whether it fits is not known."
+        )
+    chosen = footprint.chosen
+    how = _WAYS_IN_WORDS[chosen.way]
+    ram = f"{format_bytes(chosen.ram_bytes)} of RAM"
+    if report.verdict == "fits":
+        also = f" and {format_bytes(chosen.vram_bytes)} of GPU memory" if machine.gpus else ""
+        return f"It fits: {how}, the data takes {ram}{also}."
+    if chosen.ram_verdict == "does_not_fit":
+        free = format_bytes(machine.ram.available_bytes)
+        return f"It does not fit: {how}, the data takes {ram}; {free} is available."
+    if report.verdict == "does_not_fit":
+        free = format_bytes(min(gpu.free_bytes or 0 for gpu in machine.gpus))
+        need = format_bytes(chosen.vram_bytes)
+        return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
+    return f"Whether it fits is not known: {how}, the data takes {ram}."
+
+
+_WAYS_IN_WORDS = {
+    "memory": "loaded whole",
+    "device": "loaded whole and copied to the GPU by `fit`",
+    "stream": "streamed in batches",
+    "mixed": "fed as is usual for each kind",
+}
+
+
+def _remedy(finding: Finding) -> Remedy:
+    gains = []
+    if finding.saves_bytes is not None and finding.saves_bytes > 0:
+        gains.append(f"saves {format_bytes(finding.saves_bytes)}")
+    if finding.makes_it_fit:
+        gains.append("makes it fit")
+    return Remedy(
+        state={"error": "does_not_fit", "warning": "warning"}.get(finding.severity.value, "info"),
+        title=finding.fix.title if finding.fix else finding.name,
+        message=finding.message,
+        gain=", ".join(gains),
+        code=finding.fix.code if finding.fix else "",
+        rule=finding.rule,
+    )
+
+
+def _trade_off_table(findings: list[Finding]) -> Table:
+    rows = [
+        (
+            f"{finding.remedy} ({finding.rule})",
+            format_bytes(finding.saves_bytes) if finding.saves_bytes is not None else "–",
+            finding.cost.speed,
+            "yes" if finding.cost.whole_dataset else "no",
+            finding.cost.effort,
+        )
+        for finding in findings
+        if finding.cost is not None
+    ]
+    return Table(
+        title="What each remedy costs",
+        headers=("remedy", "saves", "speed", "all data", "effort"),
+        rows=tuple(rows),
+    )
+
+
+def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
+    facts = report.facts
+    notes: list[str] = list(report.notes)
+    if facts.machine is not None:
+        notes += facts.machine.notes
+    if facts.inventory is not None:
+        notes += facts.inventory.notes
+        for group in facts.inventory.groups:
+            notes += [f"{group.name}: {note}" for note in group.notes]
+        notes += [
+            f"{skipped.files:,} passed over: {skipped.reason} ({', '.join(skipped.examples)})"
+            for skipped in facts.inventory.skipped
+        ]
+    unknown = [finding for finding in report.findings if finding.outcome is Outcome.UNKNOWN]
+    if verbose:
+        for finding in unknown:
+            ways = "; ".join(f"{fact.name}: {fact.how_to_get}" for fact in finding.missing)
+            notes.append(f"{finding.rule} {finding.name} could not be decided. {ways}")
+    elif unknown:
+        notes.append(f"{len(unknown)} rules could not be decided from these facts; -v lists them.")
+    return tuple(printable(note) for note in dict.fromkeys(notes))

@@ -1,0 +1,84 @@
+"""A view as text for 80 columns. Tables by tabulate; colour only where asked for."""
+
+from __future__ import annotations
+
+import textwrap
+
+from oomdoctor.report.view import SYMBOLS, Line, Remedy, Table, View
+
+WIDTH = 80
+
+_NUMBERS = frozenset(
+    ("samples", "on disk", "in memory", "saves", "keeps", "each", "holds", "pid", "RAM", "VRAM")
+)
+"""Columns that hold numbers, which line up on the right."""
+
+_COLOURS = {"fits": "32", "does_not_fit": "31", "unknown": "33", "warning": "33", "info": "36"}
+
+
+def render(view: View, *, colour: bool = False) -> str:
+    """Return the view as text: the verdict first, then why, then what to do."""
+    blocks = [_headline(view, colour=colour)]
+    if view.lines:
+        blocks.append("\n".join(_line(line, colour) for line in view.lines))
+    blocks += [_table(table) for table in view.tables]
+    if view.remedies:
+        blocks.append(_bold("What to change", colour))
+        blocks += [
+            _remedy(number, remedy, colour) for number, remedy in enumerate(view.remedies, 1)
+        ]
+    if view.trade_offs is not None:
+        blocks.append(_table(view.trade_offs))
+    if view.more_remedies:
+        blocks.append(f"{view.more_remedies} more with -v.")
+    if view.notes:
+        blocks.append("\n".join(_fill(f"note: {note}", "      ") for note in view.notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _headline(view: View, *, colour: bool) -> str:
+    symbol = SYMBOLS[view.state]
+    text = _fill(f"{symbol} {view.headline}", "  ")
+    return _paint(text, f"1;{_COLOURS[view.state]}", colour)
+
+
+def _line(line: Line, colour: bool) -> str:
+    filled = _fill(f"{SYMBOLS[line.state]} {line.category:<8} {line.text}", " " * 11)
+    return _paint(filled[0], _COLOURS[line.state], colour) + filled[1:]
+
+
+def _table(table: Table) -> str:
+    from tabulate import tabulate
+
+    aligned = ["right" if header in _NUMBERS else "left" for header in table.headers]
+    drawn = tabulate(
+        table.rows,
+        headers=table.headers,
+        tablefmt="simple",
+        colalign=aligned,
+        disable_numparse=True,
+    )
+    rows = "\n".join("  " + row.rstrip() for row in drawn.splitlines())
+    return f"{table.title}\n{rows}"
+
+
+def _remedy(number: int, remedy: Remedy, colour: bool) -> str:
+    gain = f" ({remedy.gain})" if remedy.gain else ""
+    head = _bold(_fill(f"{number}. {remedy.title}{gain} [{remedy.rule}]", "   "), colour)
+    message = _fill(f"   {remedy.message}", "   ")
+    code = textwrap.indent(remedy.code.rstrip(), "       ")
+    return "\n".join(part for part in (head, message, code and f"\n{code}") if part)
+
+
+def _fill(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def _bold(text: str, colour: bool) -> str:
+    return _paint(text, "1", colour)

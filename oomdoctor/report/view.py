@@ -1,0 +1,58 @@
+"""What a person is shown, before it becomes text, HTML or Markdown.
+
+A view is the verdict, one line per category, a few tables, the remedies and the notes. The
+formats differ in how they draw these, never in what they say. `of_report`, `of_data` and
+`of_machine` make views; `text` and `html` draw them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SYMBOLS = {"fits": "✓", "does_not_fit": "✗", "unknown": "?", "warning": "!", "info": "·"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One category and how it stands."""
+
+    state: str
+    category: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under a title."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One thing to change."""
+
+    state: str
+    title: str
+    message: str
+    gain: str
+    code: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that is shown of one value."""
+
+    title: str
+    state: str
+    headline: str
+    lines: tuple[Line, ...] = ()
+    tables: tuple[Table, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    more_remedies: int = 0
+    trade_offs: Table | None = None
+    """What each remedy costs, for the person who decides."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,25 @@
+"""The view of any value that oomdoctor hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oomdoctor.facts import Footprint, Inventory, Machine
+from oomdoctor.findings import Report
+from oomdoctor.report.of_data import view_footprint, view_inventory
+from oomdoctor.report.of_machine import view_machine
+from oomdoctor.report.of_report import view_report
+from oomdoctor.report.view import View
+
+_MAKERS: dict[type, Callable[..., View]] = {
+    Report: view_report,
+    Machine: view_machine,
+    Inventory: view_inventory,
+    Footprint: view_footprint,
+}
+
+
+def view_of(value: Any, *, verbose: bool = False) -> View:
+    """Return what a person is shown of a report, a machine, an inventory or a footprint."""
+    return _MAKERS[type(value)](value, verbose=verbose)
