@@ -9,7 +9,8 @@ import ast
 import textwrap
 from typing import Any
 
-from oomdoctor.advise.evaluate import judge
+from oomdoctor.advise.evaluate import chosen_code, judge
+from oomdoctor.advise.expression import Evaluator
 from oomdoctor.advise.flatten import version_number
 from oomdoctor.advise.rule import Case, Rule
 from oomdoctor.advise.vocabulary import FACTS, nearest
@@ -58,12 +59,9 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
-def first_fired(rule: Rule) -> Finding | None:
-    """Return what the rule says about its first case that fires; None where it has none."""
-    for case in rule.file.cases:
-        if case.outcome == "fired":
-            return judge(rule, case_values(case))
-    return None
+def fired(rule: Rule) -> list[Finding]:
+    """Return what the rule says about each of its cases that fires."""
+    return [judge(rule, case_values(case)) for case in rule.file.cases if case.outcome == "fired"]
 
 
 def problems(rule: Rule) -> list[str]:
@@ -76,12 +74,22 @@ def problems(rule: Rule) -> list[str]:
     ]
     if not parses(rule.file.example):
         found.append("example is not Python.")
+    used = set()
     for number, case in enumerate(rule.file.cases, start=1):
         try:
-            finding = judge(rule, case_values(case))
+            known = case_values(case)
+            finding = judge(rule, known)
             found += [f"case {number}: {what}" for what in _differences(case, finding)]
         except (ValueError, UsageError) as error:
             found.append(f"case {number}: {error}")
+            continue
+        if finding.outcome is Outcome.FIRED:
+            used.add(chosen_code(rule, Evaluator(known)))
+    found += [
+        f"no case uses variant {number}."
+        for number, (_, code) in enumerate(rule.variants, start=1)
+        if code not in used
+    ]
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from oomdoctor.advise.expression import Evaluator
 from oomdoctor.advise.rule import Rule
-from oomdoctor.advise.template import render_code, render_text
+from oomdoctor.advise.template import Template, render_code, render_text
 from oomdoctor.advise.vocabulary import FACTS, PURPOSES, nearest, values
 from oomdoctor.errors import UsageError
 from oomdoctor.facts import Facts
@@ -99,10 +99,18 @@ def _fired(
         makes_it_fit=fits,
         fix=Fix(
             title=render_text(rule.fix_title, filled),
-            code=render_code(rule.use_instead, filled).strip("\n") + "\n",
+            code=render_code(chosen_code(rule, evaluator), filled).strip("\n") + "\n",
         ),
         cost=_cost(rule),
     )
+
+
+def chosen_code(rule: Rule, evaluator: Evaluator) -> Template:
+    """Return the first variant whose condition holds, or the rule's main code."""
+    for condition, code in rule.variants:
+        if evaluator.run(condition).value is True:
+            return code
+    return rule.use_instead
 
 
 def _cost(rule: Rule) -> Cost:
@@ -183,7 +191,8 @@ def _severities(given: Mapping[str, str], rules: tuple[Rule, ...]) -> dict[str, 
 
 
 def _nearest_rule(word: str, rules: Iterable[Rule]) -> str:
-    return nearest(word, [known for rule in rules for known in (rule.id, rule.name)])
+    hint = nearest(word, [known for rule in rules for known in (rule.id, rule.name)])
+    return hint or " `oomdoctor rules` lists them."
 
 
 def find_rule(word: str, rules: Iterable[Rule]) -> Rule:

@@ -28,6 +28,8 @@ __all__ = ["Evaluator", "Expression", "ExpressionError", "Result", "compile_expr
 
 _CONSTANTS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 
+_TOO_LARGE = 2**256  # far above any size, and still a number that a float can hold
+
 _OPERATORS: dict[type[ast.AST], Any] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -161,7 +163,7 @@ class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has n
 
     def _eval_name(self, node: ast.Name) -> Any:
         value = self.names.get(node.id)
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        if value is None or not _is_plain(value):
             return _Unknown(frozenset((node.id,)))
         return value
 
@@ -177,9 +179,7 @@ class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has n
             value = self.operators[type(node.op)](left, right)
         except ArithmeticError:
             return _Unknown(_names(node.right) or _names(node))
-        if isinstance(value, float) and not math.isfinite(value):
-            return _Unknown(_names(node))
-        return value
+        return value if _is_plain(value) else _Unknown(_names(node))
 
     def _eval_compare(self, node: ast.Compare) -> Any:
         left = self._eval(node.left)
@@ -200,6 +200,13 @@ class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has n
             return self._eval(node.body if test else node.orelse)
         body, orelse = self._eval(node.body), self._eval(node.orelse)
         return body if body == orelse else _blame(test, body, orelse)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is no infinity, no NaN and no integer that only an attack would make."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or abs(value) < _TOO_LARGE
 
 
 def _blame(*values: Any) -> _Unknown | None:

@@ -282,7 +282,7 @@ def _pipeline(stages: tuple[Stage, ...]) -> dict[str, Value]:
 
 def _in_memory(cache: Stage) -> bool:
     """A cache to a file names it, as in `cache("features")`, and holds nothing in RAM."""
-    return cache.held_bytes != 0 and cache.label.replace(" ", "") in ("cache", "cache()")
+    return cache.label in ("cache", "cache()")
 
 
 def _model(workload: Workload | None) -> dict[str, Value]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from oomdoctor.advise.expression import Expression, ExpressionError, compile_expression
-from oomdoctor.advise.rule import FIELDS, Case, Rule, RuleFile
+from oomdoctor.advise.rule import FIELDS, Case, Rule, RuleFile, Variant
 from oomdoctor.advise.template import Template, parse_template
 from oomdoctor.advise.vocabulary import nearest
 from oomdoctor.errors import InputError, RuleError
@@ -34,7 +34,7 @@ MAX_FILES = 1000
 _ID = re.compile(r"[A-Z]{2,8}\d{3,4}")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _COMPUTED = re.compile(r"[a-z][a-z0-9_]*")
-_TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
+_TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _AT = re.compile(r"`\$\.?([A-Za-z_]*)(?:\[(\d+)\])?(?:\.([A-Za-z_]+))?")
 
@@ -126,8 +126,8 @@ def read_rule(path: Path, root: Path | None = None) -> Rule:
         raise RuleError(f"{path}: not TOML that anyone would write: nested too deep.") from None
     except ValueError as error:
         place = _TOML_PLACE.search(str(error))
-        line = f":{place[1]}" if place else ""
-        raise RuleError(f"{path}{line}: not TOML: {_TOML_PLACE.sub('', str(error))}.") from None
+        line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
+        raise RuleError(f"{path}:{line}: not TOML: {_TOML_PLACE.sub('', str(error))}.") from None
     try:
         file = msgspec.convert(table, RuleFile)
     except msgspec.ValidationError as error:
@@ -165,22 +165,23 @@ def _schema_error(path: Path, text: str, message: str) -> RuleError:
     table, index, key = (place[1], place[2], place[3]) if place else ("", None, None)
     unknown = _UNKNOWN_FIELD.search(message)
     if unknown:
-        known = Case.__struct_fields__ if table == "cases" else FIELDS
-        line = _line_of(text, unknown[1], case=index)
+        inner = {"cases": Case, "variants": Variant}
+        known = inner[table].__struct_fields__ if table in inner else tuple(FIELDS)
+        line = _line_of(text, unknown[1], table, index)
         hint = nearest(unknown[1], known)
         return RuleError(f"{path}:{line}: {unknown[1]!r} is not a key of a rule.{hint}")
-    line = _line_of(text, key or table, case=index)
+    line = _line_of(text, key or table, table, index)
     what = message.split(" - at ")[0].replace("Object missing required field", "it lacks")
     where = f"{key or table}: " if place and table else ""
     return RuleError(f"{path}:{line}: {where}{what[:1].lower()}{what[1:]}.")
 
 
-def _line_of(text: str, key: str, *, case: str | None = None) -> int:
-    """The line a key is written on; 1 where it cannot be found."""
+def _line_of(text: str, key: str, table: str = "", index: str | None = None) -> int:
+    """The line a key is written on, from the given table of tables on; 1 if it is not found."""
     start = 0
-    if case is not None:
-        places = [match.start() for match in re.finditer(r"^\s*\[\[cases\]\]", text, re.M)]
-        start = places[int(case)] if int(case) < len(places) else 0
+    if index is not None:
+        places = [match.start() for match in re.finditer(rf"^\s*\[\[{table}\]\]", text, re.M)]
+        start = places[int(index)] if int(index) < len(places) else 0
     word = re.escape(key)
     match = re.compile(rf"^\s*(?:\[+\s*)?['\"]?{word}['\"]?\s*[=.\]]", re.M).search(text, start)
     place = match.end() if match else start
@@ -214,8 +215,17 @@ class _Checker:
             message=self._template("message", file.message, computed),
             fix_title=self._template("fix_title", file.fix_title, computed),
             use_instead=self._template("use_instead", file.use_instead, computed, is_code=True),
+            variants=tuple(
+                (
+                    self._condition("variants", variant.when),
+                    self._template("variants", variant.use_instead, computed, is_code=True),
+                )
+                for variant in file.variants
+            ),
         )
-        self._placeholders(rule)
+        self._placeholders(rule, rule.use_instead, rule.when.facts)
+        for condition, code in rule.variants:
+            self._placeholders(rule, code, rule.when.facts | condition.facts)
         return rule
 
     def _words(self, file: RuleFile) -> None:
@@ -257,13 +267,13 @@ class _Checker:
         except ExpressionError as error:
             raise self.fail(key, str(error)) from None
 
-    def _placeholders(self, rule: Rule) -> None:
+    def _placeholders(self, rule: Rule, code: Template, known: frozenset[str]) -> None:
         """Code without a value would not run, so each needs one to fall back on."""
         computed = dict(rule.computed)
-        for placeholder in rule.use_instead.placeholders:
+        for placeholder in code.placeholders:
             expression = computed.get(placeholder.name)
             needs = expression.facts if expression else {placeholder.name}
-            if placeholder.default is None and not needs <= rule.when.facts:
+            if placeholder.default is None and not needs <= known:
                 raise self.fail(
                     "use_instead",
                     f"`when` does not read {{{placeholder.name}}}, so it may be unknown: give a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from oomdoctor.advise.cases import first_fired
+from oomdoctor.advise.cases import fired
 from oomdoctor.advise.rule import FAMILIES, FIELDS, Rule
 from oomdoctor.advise.vocabulary import FACTS
 from oomdoctor.findings import REMEDIES
@@ -36,10 +36,10 @@ command knows together: joining a crash and a dataset by `or` gives a rule that 
 def render_page(rule: Rule) -> str:
     """Return the page of one rule."""
     file = rule.file
-    shown = first_fired(rule)
     # Shown with the facts of its first case: that is code one can paste, a template is not.
+    shown = next(iter(fired(rule)), None)
     fix = shown.fix if shown else None
-    title, code = (fix.title, fix.code) if fix else (file.fix_title, file.use_instead)
+    title = fix.title if fix else file.fix_title
     parts = [
         f"# {file.id} {file.name}",
         file.summary,
@@ -57,7 +57,7 @@ def render_page(rule: Rule) -> str:
         f"For example: {shown.message}" if shown else "",
         f"## Why\n\n{file.why.strip()}",
         f"## Example\n\n{_code(file.example)}",
-        f"## Use instead\n\n{_code(code)}",
+        f"## Use instead\n\n{_codes(rule)}",
         f"## What it costs\n\n{_costs(rule)}",
         f"## What it assumes\n\n{file.limits.strip()}",
         f"## What it does not fix\n\n{file.does_not_fix.strip()}",
@@ -92,6 +92,15 @@ def _index_row(rule: Rule) -> tuple[str, ...]:
     file = rule.file
     link = f"[{file.name}]({file.family}/{Path(rule.path).name})"
     return (file.id, link, file.severity, f"`{file.remedy}`", file.summary)
+
+
+def _codes(rule: Rule) -> str:
+    """The code of each case that fires, filled in, and what it is for where there are several."""
+    findings = fired(rule)
+    codes = list(dict.fromkeys(finding.fix.code for finding in findings if finding.fix))
+    if not rule.variants:
+        codes = codes[:1]
+    return "\n\nOr, for other data:\n\n".join(map(_code, codes or [rule.file.use_instead]))
 
 
 def _costs(rule: Rule) -> str:

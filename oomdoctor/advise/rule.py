@@ -41,6 +41,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     says: tuple[str, ...] = ()
 
 
+class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other code for the same remedy, for data or machines of another kind."""
+
+    when: str
+    use_instead: str
+
+
 class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule as its file has it."""
 
@@ -69,6 +76,7 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fits: str | None = None
     computed: dict[str, str] = {}
     purposes: tuple[Literal["prototype", "train", "production"], ...] = ()
+    variants: tuple[Variant, ...] = ()
     cases: tuple[Case, ...] = ()
 
 
@@ -86,6 +94,9 @@ class Rule:
     fits: Expression | None = None
     computed: tuple[tuple[str, Expression], ...] = ()
     """Pairs of placeholder, such as `computed.batch_size`, and expression."""
+    variants: tuple[tuple[Expression, Template], ...] = ()
+    """Pairs of condition and code; the first whose condition holds takes the place of
+    `use_instead`."""
 
     @property
     def id(self) -> str:
@@ -127,6 +138,8 @@ FIELDS = {
     "computed": "optional table: names and expressions, for use in braces as "
     "`{computed.batch_size}`. A name ending in `_bytes` is printed as a size",
     "purposes": "optional: `prototype`, `train`, `production`, where it is the remedy of choice",
+    "variants": "optional tables with `when` and `use_instead`: other code for the same remedy. "
+    "The first whose condition holds takes the place of `use_instead` above",
     "cases": "facts and the outcome they must give: at least one `fired`, one `passed`, one "
     '`unknown`. Sizes may be written `"64 GiB"`, versions `"2.16.0"`. `saves_bytes`, '
     "`makes_it_fit` and `says` (words of the message, title or code) are checked where given",

@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from oomdoctor._version import __version__
-from oomdoctor.advise.cases import first_fired, problems
+from oomdoctor.advise.cases import fired, problems
 from oomdoctor.advise.evaluate import find_rule
 from oomdoctor.advise.load import load_rules, read_folder, repeated, rules_folder
 from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import Rule
+from oomdoctor.cli.output import write
 from oomdoctor.errors import InputError, UsageError
 
 
@@ -32,14 +33,21 @@ from oomdoctor.errors import InputError, UsageError
 @click.option(
     "--validate", metavar="DIR", help="Check every rule file in this folder and run its cases."
 )
-@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text")
-@click.option("--output", metavar="FILE", help="Write to this file instead of the screen.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to show the result.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write there instead of to the terminal.")
 @click.option("--write-index", is_flag=True, hidden=True, help="Rewrite rules/README.md.")
 def command(
     rule: str | None,
     folders: tuple[str, ...],
     validate: str | None,
-    output_format: str,
+    format_: str,
     output: str | None,
     *,
     write_index: bool,
@@ -48,21 +56,21 @@ def command(
     if validate is not None:
         if rule is not None:
             raise UsageError("Give a rule to print or a folder to --validate, not both.")
-        _validate(validate, output_format, output)
+        _validate(validate, format_, output)
         return
     rules = load_rules(folders)
     if write_index:
         path = rules_folder() / "README.md"
-        _write(path, render_index(load_rules()))
+        write(render_index(load_rules()), str(path))
         click.echo(f"Wrote {path}.", err=True)
     elif rule is not None:
         found = find_rule(rule, rules)
-        _emit(render_page(found), [found], output_format, output)
+        _emit(render_page(found), [found], format_, output)
     else:
-        _emit(_listing(rules), rules, output_format, output)
+        _emit(_listing(rules), rules, format_, output)
 
 
-def _validate(folder: str, output_format: str, output: str | None) -> None:
+def _validate(folder: str, format_: str, output: str | None) -> None:
     """Print every bad file; exit with 1 if there is one."""
     rules, errors = read_folder(folder)
     if not rules and not errors:
@@ -74,7 +82,7 @@ def _validate(folder: str, output_format: str, output: str | None) -> None:
     lines = [str(error) for error in errors]
     lines += [f"{rule.path}: {problem}" for rule in rules for problem in problems(rule)]
     count = len(rules) + len(errors)
-    if output_format == "json":
+    if format_ == "json":
         text = _json({"valid": not lines, "rules_checked": count, "problems": lines})
     else:
         end = (
@@ -83,7 +91,7 @@ def _validate(folder: str, output_format: str, output: str | None) -> None:
             else f"{count} rule(s), all well."
         )
         text = "\n".join([*lines, end]) + "\n"
-    _print(text, output)
+    write(text, output)
     if lines:
         sys.exit(1)
 
@@ -102,39 +110,24 @@ def _listing(rules: Iterable[Rule]) -> str:
     return f"{table}\n\nOne rule's page: oomdoctor rules ID\n"
 
 
-def _emit(text: str, rules: Iterable[Rule], output_format: str, output: str | None) -> None:
-    if output_format == "json":
+def _emit(text: str, rules: Iterable[Rule], format_: str, output: str | None) -> None:
+    if format_ == "json":
         text = _json({"rules": [_plain(rule) for rule in rules]})
-    _print(text, output)
+    write(text, output)
 
 
 def _plain(rule: Rule) -> dict[str, Any]:
-    """A rule as plain values, with its code filled in from its first case."""
+    """A rule as plain values, with its code filled in from its cases."""
     from msgspec import to_builtins
 
-    shown = first_fired(rule)
     plain: dict[str, Any] = to_builtins(rule.file)
     del plain["cases"]
     plain["path"] = rule.path
-    plain["use_instead_example"] = shown.fix.code if shown and shown.fix else None
+    plain["filled_in"] = [finding.fix.code for finding in fired(rule) if finding.fix]
     return plain
 
 
 def _json(content: dict[str, Any]) -> str:
     tool = {"name": "oomdoctor", "version": __version__}
     envelope = {"schema_version": 1, "tool": tool, "command": "rules", **content}
-    return json.dumps(envelope, indent=2, ensure_ascii=False) + "\n"
-
-
-def _print(text: str, output: str | None) -> None:
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(Path(output), text)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror}.") from None
+    return json.dumps(envelope, indent=2) + "\n"

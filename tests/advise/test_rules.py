@@ -1,0 +1,127 @@
+"""Every rule in `rules/`: its own cases, its code, its page, and the catalogue as a whole."""
+
+import re
+
+import pytest
+
+from oomdoctor.advise.cases import fired, parses, problems
+from oomdoctor.advise.load import load_rules, read_folder, rules_folder
+from oomdoctor.advise.page import render_index, render_page
+from oomdoctor.advise.rule import FAMILIES
+from oomdoctor.advise.template import render_code
+from oomdoctor.advise.vocabulary import FACTS, PURPOSES
+from oomdoctor.findings import REMEDIES
+
+CATALOGUE_IS_COMPLETE = False
+"""Set once every remedy has a rule; from then on each must keep one."""
+
+RULES, ERRORS = read_folder(rules_folder())
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.id}-{rule.name}")
+
+
+def test_every_file_of_the_catalogue_is_a_rule():
+    assert [str(error) for error in ERRORS] == []
+    assert len(RULES) >= 6
+
+
+def test_ids_and_names_are_unique():
+    assert len(load_rules()) == len(RULES)
+
+
+@every_rule
+def test_the_rule_gives_the_outcomes_its_cases_name(rule):
+    assert problems(rule) == []
+
+
+@every_rule
+def test_the_rule_lies_in_its_family_under_its_own_name(rule):
+    path = rules_folder() / rule.file.family / f"{rule.name}.toml"
+
+    assert path.samefile(rule.path)
+    assert rule.file.family in FAMILIES
+    assert re.fullmatch(r"OD\d{3}", rule.id)
+
+
+@every_rule
+def test_the_code_parses_however_little_is_known(rule):
+    codes = [rule.use_instead, *(code for _, code in rule.variants)]
+
+    assert parses(rule.file.example)
+    for code in codes:
+        assert parses(render_code(code, {})), render_code(code, {})
+
+
+@every_rule
+def test_the_code_survives_a_hostile_path(rule):
+    hostile = dict.fromkeys(FACTS, '"); import os #\n\\')
+    codes = [rule.use_instead, *(code for _, code in rule.variants)]
+    texts = {name for name, fact in FACTS.items() if fact.kind == "text"}
+
+    for code in codes:
+        rendered = render_code(code, {name: hostile[name] for name in texts})
+        imports = [line for line in rendered.splitlines() if line.strip() == "import os #"]
+        assert parses(rendered), rendered
+        assert imports == []
+
+
+@every_rule
+def test_the_page_says_what_the_remedy_does_not_fix_and_leaves_no_placeholder(rule):
+    page = render_page(rule)
+
+    assert "## What it does not fix\n\n" + rule.file.does_not_fix.strip() in page
+    assert rule.file.limits.strip() in page
+    assert not re.search(r"\{[a-z]+\.[a-z_]+[|}]", page)
+
+
+@every_rule
+def test_the_message_of_a_case_that_fires_names_no_unknown_number(rule):
+    first = fired(rule)[0]
+
+    assert "unknown" not in first.message
+    assert "unknown" not in first.fix.title
+
+
+@every_rule
+def test_the_prose_is_short_enough_to_be_read(rule):
+    assert len(rule.file.summary) <= 90
+    assert len(rule.file.message) <= 250
+    assert len(rule.file.why) <= 900
+    assert rule.file.summary.endswith(".")
+    assert rule.file.does_not_fix.strip()
+    assert rule.file.references
+
+
+@every_rule
+def test_a_rule_that_relieves_one_memory_reads_facts_about_it(rule):
+    about = {"ram": "ram|pipeline|data|crash|host", "vram": "gpu|vram|step|model|crash|tensor"}
+    if rule.file.resource == "none":
+        pytest.skip("it relieves neither")
+
+    assert any(re.search(about[rule.file.resource], name) for name in rule.when.facts)
+
+
+def test_the_index_is_what_the_rule_files_give():
+    stored = (rules_folder() / "README.md").read_text(encoding="utf-8")
+
+    assert stored == render_index(RULES), "stale: run `oomdoctor rules --write-index`"
+
+
+def test_the_index_names_every_fact_and_every_rule():
+    index = render_index(RULES)
+
+    assert all(f"| `{name}` |" in index for name in FACTS)
+    assert all(f"| {rule.id} | [{rule.name}](" in index for rule in RULES)
+
+
+@pytest.mark.skipif(not CATALOGUE_IS_COMPLETE, reason="the catalogue is still being written")
+def test_every_remedy_has_a_rule():
+    missing = set(REMEDIES) - {"none"} - {rule.file.remedy for rule in RULES}
+
+    assert missing == set()
+
+
+@pytest.mark.skipif(not CATALOGUE_IS_COMPLETE, reason="the catalogue is still being written")
+def test_every_purpose_has_a_remedy_of_choice_and_there_are_at_least_thirty_rules():
+    assert {purpose for rule in RULES for purpose in rule.file.purposes} == set(PURPOSES)
+    assert len(RULES) >= 30
