@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ def hostile():
     return SimpleNamespace(
         parts_or_reason=parts_or_reason,
         reason=reason,
+        memory_below=memory_below,
         survives_cuts=survives_cuts,
         survives_changes=survives_changes,
     )
@@ -80,12 +82,19 @@ def survives_changes(read, path, *, examples=150, head=None):
         for at, value in edits:
             data[at] = value
         changed.write_bytes(data)
-        parts_or_reason(read, changed)
+        with memory_below(MEMORY_LIMIT_BYTES):
+            parts_or_reason(read, changed)
 
+    check()
+
+
+@contextmanager
+def memory_below(limit_bytes):
+    """Check that what happens inside never holds as many bytes as this at once."""
     tracemalloc.start()
     try:
-        check()
-        peak = tracemalloc.get_traced_memory()[1]
+        yield
+        peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < MEMORY_LIMIT_BYTES
+    assert peak_bytes < limit_bytes
