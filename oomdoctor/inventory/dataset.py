@@ -238,8 +238,9 @@ def _interleaved(node: Node) -> tuple[int | None, str | None]:
     block = node.numbers.get("block_length")
     if cycle is None or block is None or cycle < 1 or block < 1:
         return None, "AUTOTUNE: tf.data decides"
-    # Every open input is read ahead by 2 blocks and one element (tf.data's own default).
-    return cycle * (2 * block + 1), None
+    # By default tf.data opens two more cycles ahead of time, and reads two blocks and one element
+    # of each open input ahead: counted 36 and 84 for cycle 4 with blocks of 1 and 3.
+    return 3 * cycle * (2 * block + 1), None
 
 
 def _times(size: int | None, times: int) -> int | None:
