@@ -72,8 +72,8 @@ def parse_header(head: bytes) -> ArrayHeader:
     shape = header.get("shape")
     if not isinstance(shape, tuple) or not all(type(size) is int for size in shape):
         raise Unreadable(_DAMAGED)
-    item_bytes = _item_bytes(header.get("descr"))
-    return ArrayHeader(shape, dtype_name(header.get("descr")), item_bytes, start + length)
+    descr = header.get("descr")
+    return ArrayHeader(shape, dtype_name(descr), item_bytes(descr), start + length)
 
 
 def array_part(
@@ -134,7 +134,7 @@ def dtype_name(descr: object) -> str | None:
     return name if name in DTYPE_BYTES else None
 
 
-def _item_bytes(descr: object) -> int | None:
+def item_bytes(descr: object) -> int | None:
     """Return the bytes of one element; None when there is a Python object in it."""
     if isinstance(descr, str):
         match = _DTYPE.match(descr)
@@ -158,7 +158,7 @@ def _item_bytes(descr: object) -> int | None:
             if not all(type(size) is int for size in inner):
                 raise Unreadable(_DAMAGED)
             count = element_count(inner)
-        width_bytes = _item_bytes(field[1])
+        width_bytes = item_bytes(field[1])
         total = None if total is None or width_bytes is None else total + count * width_bytes
     return total
 

@@ -1,0 +1,99 @@
+"""Read Zarr folders, versions 2 and 3: the JSON that describes each array, and no chunk.
+
+A chunk that was never written stands for its fill value, so the files cannot confirm a shape; one
+that no machine could hold is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from oomdoctor.inventory.described import read_json, whole_number
+from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.npy_header import dtype_name, item_bytes
+from oomdoctor.inventory.parts import Part, Unreadable
+from oomdoctor.units import DTYPE_BYTES, element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER_LIMIT = 10_000
+_DEPTH_LIMIT = 16
+_SIZE_LIMIT_BYTES = 2**50
+
+
+def read_folder(path: str) -> Iterator[Part]:
+    """Yield each array of a Zarr folder, in the order of their names."""
+    with sizing("a Zarr folder"):
+        parts = list(_arrays(path))
+        if not parts:
+            raise Unreadable("a Zarr folder without arrays")
+        yield from parts
+
+
+def _arrays(path: str) -> Iterator[Part]:
+    stack = [(path, "", 0)]
+    seen = 0
+    while stack:
+        folder, name, depth = stack.pop()
+        seen += 1
+        description = _description(folder)
+        if description is not None:
+            yield _part(description, name)
+            continue  # below an array lie its chunks
+        if depth >= _DEPTH_LIMIT or seen >= FOLDER_LIMIT:
+            continue
+        with os.scandir(folder) as entries:
+            inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        stack.extend(
+            (os.path.join(folder, child), f"{name}/{child}".lstrip("/"), depth + 1)
+            for child in sorted(inner, reverse=True)[-FOLDER_LIMIT:]
+        )
+
+
+def _description(folder: str) -> dict[str, Any] | None:
+    """Return what describes the array in a folder; None for a group or a plain folder."""
+    for name in (".zarray", "zarr.json"):
+        file = os.path.join(folder, name)
+        if os.path.isfile(file):
+            found = read_json(file)
+            return found if name == ".zarray" or found.get("node_type") == "array" else None
+    return None
+
+
+def _part(description: dict[str, Any], name: str) -> Part:
+    is_third = description.get("zarr_format") == 3
+    shape = tuple(whole_number(size) for size in description["shape"])
+    if min(shape, default=0) < 0:
+        raise Unreadable("description has a size that is no size")
+    dtype, width = _element(description["data_type" if is_third else "dtype"], is_third)
+    elements = element_count(shape)
+    if elements * (width or 1) > _SIZE_LIMIT_BYTES or max(shape, default=0) > _SIZE_LIMIT_BYTES:
+        raise Unreadable("header claims more data than any machine holds")
+    return Part(
+        format="zarr",
+        kind="array",
+        samples=shape[0] if shape else 1,
+        shape=shape[1:],
+        elements=None if width is None else elements,
+        dtype=dtype,
+        name=name,
+        memory_bytes=None if dtype or width is None else elements * width,
+        is_compressed=True,  # chunks lie in files of their own
+        is_exact=width is not None,
+        note="objects: cannot be sized safely" if width is None else None,
+    )
+
+
+def _element(dtype: object, is_third: bool) -> tuple[str | None, int | None]:
+    """Return the name and the bytes of one element; None for what has none."""
+    if not is_third:
+        # Structured types are lists of lists here, and of tuples in NumPy.
+        fields = [tuple(field) for field in dtype] if isinstance(dtype, list) else dtype
+        return dtype_name(fields), item_bytes(fields)
+    if isinstance(dtype, str) and dtype in DTYPE_BYTES:
+        return dtype, DTYPE_BYTES[dtype]
+    if isinstance(dtype, str) and dtype[:1] == "r" and dtype[1:].isdigit() and len(dtype) < 8:
+        return None, int(dtype[1:]) // 8
+    return None, None
