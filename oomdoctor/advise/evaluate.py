@@ -83,7 +83,7 @@ def judge(
 def _fired(
     rule: Rule, severity: Severity, known: Mapping[str, Any], evaluator: Evaluator
 ) -> Finding:
-    filled = {**known, **{name: evaluator.run(expr).value for name, expr in rule.computed}}
+    filled = {**known, **{name: evaluator.run(expr).value for name, expr in rule.computed.items()}}
     saves = evaluator.run(rule.saves).value if rule.saves else None
     fits = evaluator.run(rule.fits).value if rule.fits else None
     assert saves is None or not isinstance(saves, str)  # checked when the rule was loaded

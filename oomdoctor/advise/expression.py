@@ -21,7 +21,7 @@ from typing import Any
 
 import simpleeval
 
-from oomdoctor.advise.grammar import ExpressionError, check
+from oomdoctor.advise.grammar import ExpressionError, check, fact_name
 from oomdoctor.units import GIB, KIB, MIB
 
 __all__ = ["Evaluator", "Expression", "ExpressionError", "Result", "compile_expression", "evaluate"]
@@ -92,10 +92,8 @@ def compile_expression(text: str, *, kind: str) -> Expression:
         ExpressionError: It is not in the language, reads an unknown fact, mixes types, or gives
             another kind. The message says which and names the nearest fact.
     """
-    tree = check(text, _CONSTANTS, kind=kind)
-    tree = _Flatten().visit(tree)
-    names = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return Expression(text, tree, kind, frozenset(names))
+    tree, facts = check(text, _CONSTANTS, kind=kind)
+    return Expression(text, tree, kind, facts)
 
 
 def evaluate(expression: Expression, values: Mapping[str, Any]) -> Result:
@@ -111,30 +109,6 @@ def evaluate(expression: Expression, values: Mapping[str, Any]) -> Result:
     return Evaluator(values).run(expression)
 
 
-class _Flatten(ast.NodeTransformer):
-    """Turns each checked fact into one name, and each list of constants into one constant."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        assert isinstance(node.value, ast.Name)
-        return ast.Name(id=f"{node.value.id}.{node.attr}", ctx=ast.Load())
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Constant(value=_CONSTANTS[node.id])
-
-    def visit_Tuple(self, node: ast.Tuple | ast.List) -> ast.AST:
-        items: Any = tuple(_constant(item) for item in node.elts)
-        return ast.Constant(value=items)
-
-    visit_List = visit_Tuple  # noqa: N815 - ast's spelling
-
-
-def _constant(node: ast.expr) -> Any:
-    if isinstance(node, ast.UnaryOp):
-        return -_constant(node.operand)
-    assert isinstance(node, ast.Constant)
-    return node.value
-
-
 class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has no types
     """Runs expressions over one set of values; make one per set, it costs a little.
 
@@ -145,7 +119,10 @@ class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has n
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(operators=_OPERATORS, functions={}, names=values)
         self.nodes = {
+            ast.Attribute: self._eval_attribute,
             ast.Name: self._eval_name,
+            ast.Tuple: self._eval_list,
+            ast.List: self._eval_list,
             ast.Constant: self._eval_constant,
             ast.UnaryOp: self._eval_unaryop,
             ast.BinOp: self._eval_binop,
@@ -161,11 +138,19 @@ class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has n
             return Result(None, value.missing)
         return Result(value)
 
-    def _eval_name(self, node: ast.Name) -> Any:
-        value = self.names.get(node.id)
+    def _eval_attribute(self, node: ast.Attribute) -> Any:
+        # Not an attribute of anything: the two parts of a fact's name.
+        name = fact_name(node)
+        value = self.names.get(name)
         if value is None or not _is_plain(value):
-            return _Unknown(frozenset((node.id,)))
+            return _Unknown(frozenset((name,)))
         return value
+
+    def _eval_name(self, node: ast.Name) -> int:
+        return _CONSTANTS[node.id]
+
+    def _eval_list(self, node: ast.Tuple | ast.List) -> Any:
+        return tuple(self._eval(item) for item in node.elts)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self._eval(node.operand)
@@ -223,4 +208,4 @@ def _settle(values: list[Any], *, decisive: bool) -> Any:
 
 
 def _names(tree: ast.AST) -> frozenset[str]:
-    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return frozenset(fact_name(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))

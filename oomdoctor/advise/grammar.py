@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterable
 
 from oomdoctor.advise.vocabulary import FACTS, nearest
+from oomdoctor.errors import RuleError
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
@@ -40,38 +41,27 @@ _REFUSED = {
 }
 
 
-class ExpressionError(ValueError):
+class ExpressionError(RuleError):
     """An expression is not in the language. The message is one sentence."""
 
 
-def check(text: str, constants: Iterable[str], *, kind: str) -> ast.expr:
-    """Return the tree of an expression that is allowed and gives the kind asked for."""
+def check(text: str, constants: Iterable[str], *, kind: str) -> tuple[ast.expr, frozenset[str]]:
+    """Return the tree of an expression that gives the kind asked for, and the facts it reads."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"it has {len(text)} characters; {MAX_LENGTH} is the most.")
     if "\\" in text:
         raise ExpressionError("a backslash has no meaning here.")
     try:
-        tree = ast.parse(" ".join(text.split("\n")).strip(), mode="eval").body
+        tree = ast.parse(text.replace("\n", " ").strip(), mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(f"it cannot be parsed: {error.msg}.") from None
     except (ValueError, MemoryError, RecursionError):
         raise ExpressionError("it cannot be parsed: it is nested too deep.") from None
-    if _depth(tree) > MAX_DEPTH:
-        raise ExpressionError(f"it is nested more than {MAX_DEPTH} deep.")
-    given = _Types(frozenset(constants)).kind_of(tree)
+    types = _Types(frozenset(constants))
+    given = types.kind_of(tree)
     if given != kind:
         raise ExpressionError(f"it gives a {given}, and a {kind} is needed here.")
-    return tree
-
-
-def _depth(tree: ast.AST) -> int:
-    # Not recursive: the point is to find out whether recursion is safe.
-    level: list[ast.AST] = [tree]
-    depth = 0
-    while level and depth <= MAX_DEPTH:
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-        depth += 1
-    return depth
+    return tree, frozenset(types.facts)
 
 
 class _Types:
@@ -79,15 +69,27 @@ class _Types:
 
     def __init__(self, constants: frozenset[str]) -> None:
         self.constants = constants
+        self.facts: set[str] = set()
+        self.depth = 0
 
     def kind_of(self, node: ast.expr) -> str:
         """Return `number`, `text` or `flag`."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ExpressionError(f"it is nested more than {MAX_DEPTH} deep.")
+        kind = self._kind_of(node)
+        self.depth -= 1
+        return kind
+
+    def _kind_of(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Attribute):
+            name = fact_name(node)
+            self.facts.add(name)
+            return fact_kind(name)
         if isinstance(node, ast.Constant):
             return _constant_kind(node)
         if isinstance(node, ast.Name):
             return self._name(node)
-        if isinstance(node, ast.Attribute):
-            return fact_kind(_fact_name(node))
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.BinOp):
@@ -182,7 +184,8 @@ def fact_kind(name: str) -> str:
     return kind if kind in ("text", "flag") else "number"
 
 
-def _fact_name(node: ast.Attribute) -> str:
+def fact_name(node: ast.Attribute) -> str:
+    """Return the fact that a tree of two names stands for."""
     if not isinstance(node.value, ast.Name):
         raise ExpressionError(f".{node.attr} is not a fact: a fact has two parts, data.samples.")
     return f"{node.value.id}.{node.attr}"
@@ -205,7 +208,7 @@ def _check_choice(fact: ast.expr, constant: ast.expr) -> None:
     """Refuse a comparison that can never hold, such as a misspelt cause."""
     if not isinstance(fact, ast.Attribute) or not isinstance(constant, ast.Constant):
         return
-    name = _fact_name(fact)
+    name = fact_name(fact)
     choices = FACTS[name].choices
     if choices and constant.value not in choices:
         word = str(constant.value)

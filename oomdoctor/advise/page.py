@@ -121,7 +121,7 @@ def _costs(rule: Rule) -> str:
 
 
 def _facts(rule: Rule) -> str:
-    expressions = [rule.when, rule.saves, rule.fits, *(pair[1] for pair in rule.computed)]
+    expressions = [rule.when, rule.saves, rule.fits, *rule.computed.values()]
     names = {name for expression in expressions if expression for name in expression.facts}
     placeholders = (*rule.message.placeholders, *rule.use_instead.placeholders)
     names |= {item.name for item in placeholders if item.name in FACTS}

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
-from oomdoctor.advise.expression import Expression
-from oomdoctor.advise.template import Template
+from oomdoctor.advise.expression import Expression, compile_expression
+from oomdoctor.advise.template import Template, parse_template
 
 Scalar = bool | int | float | str
 
@@ -80,23 +80,12 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cases: tuple[Case, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule ready to run."""
+    """A rule ready to run. Its parts are parsed when they are first needed, and kept."""
 
-    file: RuleFile
-    path: str
-    when: Expression
-    message: Template
-    fix_title: Template
-    use_instead: Template
-    saves: Expression | None = None
-    fits: Expression | None = None
-    computed: tuple[tuple[str, Expression], ...] = ()
-    """Pairs of placeholder, such as `computed.batch_size`, and expression."""
-    variants: tuple[tuple[Expression, Template], ...] = ()
-    """Pairs of condition and code; the first whose condition holds takes the place of
-    `use_instead`."""
+    def __init__(self, file: RuleFile, path: str) -> None:
+        self.file = file
+        self.path = path
 
     @property
     def id(self) -> str:
@@ -107,6 +96,55 @@ class Rule:
     def name(self) -> str:
         """What is found, readable after "allow"."""
         return self.file.name
+
+    @cached_property
+    def when(self) -> Expression:
+        """The condition."""
+        return compile_expression(self.file.when, kind="flag")
+
+    @cached_property
+    def saves(self) -> Expression | None:
+        """Bytes saved; None where nobody can tell."""
+        return compile_expression(self.file.saves, kind="number") if self.file.saves else None
+
+    @cached_property
+    def fits(self) -> Expression | None:
+        """Whether the remedy alone is enough; None where nobody can tell."""
+        return compile_expression(self.file.fits, kind="flag") if self.file.fits else None
+
+    @cached_property
+    def computed(self) -> dict[str, Expression]:
+        """Numbers by placeholder, such as `computed.batch_size`."""
+        return {
+            f"computed.{name}": compile_expression(text, kind="number")
+            for name, text in self.file.computed.items()
+        }
+
+    @cached_property
+    def message(self) -> Template:
+        """What is found."""
+        return parse_template(self.file.message, self.computed)
+
+    @cached_property
+    def fix_title(self) -> Template:
+        """The change in one line."""
+        return parse_template(self.file.fix_title, self.computed)
+
+    @cached_property
+    def use_instead(self) -> Template:
+        """The code to paste."""
+        return parse_template(self.file.use_instead, self.computed, is_code=True)
+
+    @cached_property
+    def variants(self) -> tuple[tuple[Expression, Template], ...]:
+        """Pairs of condition and code; the first that holds replaces `use_instead`."""
+        return tuple(
+            (
+                compile_expression(variant.when, kind="flag"),
+                parse_template(variant.use_instead, self.computed, is_code=True),
+            )
+            for variant in self.file.variants
+        )
 
 
 FIELDS = {

@@ -58,7 +58,7 @@ def command(
             raise UsageError("Give a rule to print or a folder to --validate, not both.")
         _validate(validate, format_, output)
         return
-    rules = load_rules(folders)
+    rules = load_rules(folders, with_cases=True)
     if write_index:
         path = rules_folder() / "README.md"
         write(render_index(load_rules()), str(path))

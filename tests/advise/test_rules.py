@@ -1,11 +1,13 @@
 """Every rule in `rules/`: its own cases, its code, its page, and the catalogue as a whole."""
 
 import re
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from oomdoctor.advise.cases import fired, parses, problems
-from oomdoctor.advise.load import load_rules, read_folder, rules_folder
+from oomdoctor.advise.load import load_rules, read_folder, read_rule, rules_folder
 from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import FAMILIES
 from oomdoctor.advise.template import render_code
@@ -27,6 +29,13 @@ def test_every_file_of_the_catalogue_is_a_rule():
 
 def test_ids_and_names_are_unique():
     assert len(load_rules()) == len(RULES)
+
+
+@every_rule
+def test_the_short_way_of_reading_a_rule_leaves_out_nothing_but_its_cases(rule):
+    short = read_rule(Path(rule.path), thorough=False)
+
+    assert short.file == msgspec.structs.replace(rule.file, cases=())
 
 
 @every_rule

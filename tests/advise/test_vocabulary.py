@@ -22,6 +22,7 @@ from oomdoctor.facts import (
 )
 
 GIB = 2**30
+RESERVED = 7
 KINDS = {
     "bytes": int,
     "count": int,
@@ -38,6 +39,7 @@ def gpu(index=0, *, free=10, capability=(7, 5), name="T4", processes=()):
         name=name,
         total_bytes=16 * GIB,
         free_bytes=None if free is None else free * GIB,
+        reserved_bytes=RESERVED,
         used_bytes=5,
         compute_capability=capability,
         processes=processes,
@@ -208,7 +210,7 @@ def test_the_tightest_gpu_stands_for_all():
     flat = values(machine(gpu(), busy))
 
     assert flat["machine.gpu_count"] == 2
-    assert flat["machine.gpu_free_bytes"] == 2 * GIB
+    assert flat["machine.gpu_free_bytes"] == 2 * GIB - RESERVED
     assert flat["machine.gpu_other_process_bytes"] == 3 * GIB
 
 
