@@ -99,7 +99,8 @@ def _machine(machine: Machine | None) -> dict[str, Value]:
         "machine.gpu_count": len(gpus) or None,
         "machine.gpu_name": fullest.name if fullest else None,
         "machine.gpu_total_bytes": _least([gpu.total_bytes for gpu in gpus]),
-        "machine.gpu_free_bytes": _least([gpu.usable_bytes for gpu in gpus]),
+        "machine.gpu_free_bytes": _least([gpu.free_bytes for gpu in gpus]),
+        "machine.gpu_usable_bytes": machine.usable_vram_bytes if machine else None,
         "machine.gpu_used_bytes": fullest.used_bytes if fullest else None,
         "machine.gpu_other_process_bytes": (
             None if processes is None or (held and not known) else sum(known)

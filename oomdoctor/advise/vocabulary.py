@@ -71,7 +71,18 @@ _TABLE = (
     ),
     FactName("machine.gpu_name", "text", "name of the GPU with the least free memory", _GPU),
     FactName("machine.gpu_total_bytes", "bytes", "memory of the smallest visible GPU", _GPU),
-    FactName("machine.gpu_free_bytes", "bytes", "what TensorFlow can get on the fullest GPU", _GPU),
+    FactName(
+        "machine.gpu_free_bytes",
+        "bytes",
+        "memory nobody holds on the fullest GPU; compare with machine.gpu_usable_bytes instead",
+        _GPU,
+    ),
+    FactName(
+        "machine.gpu_usable_bytes",
+        "bytes",
+        "what TensorFlow can get on that GPU: the free memory less its own reserve",
+        _GPU,
+    ),
     FactName(
         "machine.gpu_used_bytes", "bytes", "memory in use on that GPU, the driver's included", _GPU
     ),

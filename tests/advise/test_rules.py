@@ -102,6 +102,14 @@ def test_the_prose_is_short_enough_to_be_read(rule):
 
 
 @every_rule
+def test_conditions_compare_with_what_tensorflow_gets_as_the_verdict_does(rule):
+    conditions = [rule.when, rule.fits, rule.saves, *(condition for condition, _ in rule.variants)]
+
+    for condition in conditions:
+        assert condition is None or "machine.gpu_free_bytes" not in condition.facts
+
+
+@every_rule
 def test_a_rule_that_relieves_one_memory_reads_facts_about_it(rule):
     about = {"ram": "ram|pipeline|data|crash|host", "vram": "gpu|vram|step|model|crash|tensor"}
     if rule.file.resource == "none":

@@ -210,7 +210,8 @@ def test_the_tightest_gpu_stands_for_all():
     flat = values(machine(gpu(), busy))
 
     assert flat["machine.gpu_count"] == 2
-    assert flat["machine.gpu_free_bytes"] == 2 * GIB - RESERVED
+    assert flat["machine.gpu_free_bytes"] == 2 * GIB
+    assert flat["machine.gpu_usable_bytes"] == 2 * GIB - RESERVED
     assert flat["machine.gpu_other_process_bytes"] == 3 * GIB
 
 
