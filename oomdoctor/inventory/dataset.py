@@ -76,11 +76,16 @@ def read_pipeline(dataset: Any) -> Pipeline:
 
 
 def serialized_tree(dataset: Any) -> Node | None:
-    """Return the tree told by the serialized graph; None where TensorFlow cannot serialize it."""
+    """Return the tree told by the serialized graph; None where TensorFlow cannot serialize it.
+
+    Args:
+        dataset: A `tf.data.Dataset` that holds little: its arrays are copied.
+    """
     try:
-        return from_graph(bytes(dataset._as_serialized_graph().numpy()))
+        serialized = dataset._as_serialized_graph().numpy()
     except Exception:  # TensorFlow raises a dozen kinds here, and none is ours to mend
         return None
+    return from_graph(bytes(serialized))
 
 
 def describe(tree: Node) -> Pipeline:

@@ -123,13 +123,25 @@ def _constants_bytes(arguments: list[Any]) -> int | None:
         if node.op != "Const" or count is None:
             return None
         if name == "string":
-            texts = sys.modules["tensorflow"].make_ndarray(tensor).flat
-            total += count * STRING_BYTES + sum(len(text) for text in texts)
+            total += count * STRING_BYTES + _letters(tensor, count)
         elif name in DTYPE_BYTES:
             total += count * DTYPE_BYTES[name]
         else:
             return None
     return total
+
+
+def _letters(tensor: Any, count: int) -> int:
+    """Return how many bytes the strings of a constant have together."""
+    packed = tensor.tensor_content
+    if not packed:
+        return sum(len(text) for text in tensor.string_val)
+    # First the length of each string as a varint, whose last byte has no high bit; then all texts.
+    lengths, ended = 0, 0
+    while ended < count:
+        ended += packed[lengths] < 128
+        lengths += 1
+    return len(packed) - lengths
 
 
 _KEEPS_COUNT = (
