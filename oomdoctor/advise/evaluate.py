@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oomdoctor.advise.expression import Evaluator
+from oomdoctor.advise.expression import Evaluator, ExpressionError
 from oomdoctor.advise.rule import Rule
 from oomdoctor.advise.template import Template, render_code, render_text
 from oomdoctor.advise.vocabulary import FACTS, PURPOSES, nearest, values
-from oomdoctor.errors import UsageError
+from oomdoctor.errors import RuleError, UsageError
 from oomdoctor.facts import Facts
 from oomdoctor.findings import Cost, Finding, Fix, MissingFact, Outcome, Severity
 
@@ -77,7 +77,11 @@ def judge(
         return _unknown(rule, severity, result.missing)
     if result.value is False:
         return _plain(rule, Outcome.PASSED, severity)
-    return _fired(rule, severity, known, evaluator)
+    try:
+        return _fired(rule, severity, known, evaluator)
+    except ExpressionError as error:
+        # Only a rule of the catalogue that was edited where it is installed gets this far.
+        raise RuleError(f"{rule.path}: {error}") from None
 
 
 def _fired(

@@ -26,6 +26,8 @@ from oomdoctor.facts import (
 
 Value = int | float | str | bool | None
 
+_KERAS_LOADER_SIZE = (256, 256)
+
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -161,7 +163,26 @@ def _data(
         "data.replica_remainder": _remainder(samples, footprint, workload),
     }
     flat.update(_groups(inventory, footprint))
+    height, width = _loader_size(inventory, footprint, workload)
+    flat["data.loader_height"] = height
+    flat["data.loader_width"] = width
     return flat
+
+
+def _loader_size(
+    inventory: Inventory | None, footprint: Footprint | None, workload: Workload | None
+) -> tuple[int | None, int | None]:
+    """What images are to be resized to: the model's input, the size asked for, or Keras's own."""
+    pairs = _pairs(inventory, footprint) if inventory else []
+    image, held = _largest([pair for pair in pairs if pair[0].kind == "image"])
+    if image is None:
+        return None, None
+    if workload is not None and len(workload.input_shape or ()) == 3:
+        assert workload.input_shape is not None
+        return workload.input_shape[0], workload.input_shape[1]
+    if held is not None and held.shape and held.decoded_bytes != held.native_bytes:
+        return held.shape[0], held.shape[1]
+    return _KERAS_LOADER_SIZE
 
 
 def _remainder(

@@ -31,6 +31,9 @@ _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "t
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 1000
 
+_STRING = re.compile(
+    r'"""(?P<long>.*?)"""|^(?P<key>\w+ = )"(?P<short>[^"\\\n]*)"$', re.MULTILINE | re.DOTALL
+)
 _TEMPLATES = ("message", "fix_title", "use_instead")
 _ID = re.compile(r"[A-Z]{2,8}\d{3,4}")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
@@ -125,7 +128,7 @@ def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) ->
     """
     text = _read_text(path, root or path.parent)
     if not thorough:
-        text = text.partition("\n[[cases]]")[0]
+        text = _STRING.sub(_as_literal, text.partition("\n[[cases]]")[0])
     try:
         table = _toml.loads(text)
     except RecursionError:
@@ -141,10 +144,23 @@ def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) ->
     except RecursionError:
         raise RuleError(f"{path}: nested too deep.") from None
     rule = Rule(file, str(path))
+    checker = _Checker(path, text, in_family=root is not None and path.parent != root)
     if thorough:
-        in_family = root is not None and path.parent != root
-        _Checker(path, text, in_family=in_family).check(rule)
+        checker.check(rule)
+    else:
+        checker.parse(rule, "when")
     return rule
+
+
+def _as_literal(match: re.Match[str]) -> str:
+    """Turn a string without escapes into a literal one: the TOML reader steps through others.
+
+    Read this way the catalogue takes a sixth of the time; the tests compare both ways.
+    """
+    text = match["long"] if match["long"] is not None else match["short"]
+    if "\\" in text or "'''" in text or text.endswith("'"):
+        return match[0]
+    return f"{match['key'] or ''}'''{text}'''"
 
 
 def _read_text(path: Path, root: Path) -> str:
@@ -210,17 +226,20 @@ class _Checker:
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)
-        for key in ("computed", "when", "saves", "fits", *_TEMPLATES, "variants"):
-            try:
-                getattr(rule, key)
-            except ExpressionError as error:
-                raise self.fail(key, str(error)) from None
+        self.parse(rule, "computed", "when", "saves", "fits", *_TEMPLATES, "variants")
         for key, condition in (("when", rule.when), ("fits", rule.fits)):
             if condition is not None and not condition.facts:
                 raise self.fail(key, "it reads no fact, so it is always the same.")
         self._placeholders(rule, rule.use_instead, rule.when.facts)
         for condition, code in rule.variants:
             self._placeholders(rule, code, rule.when.facts | condition.facts)
+
+    def parse(self, rule: Rule, *keys: str) -> None:
+        for key in keys:
+            try:
+                getattr(rule, key)
+            except ExpressionError as error:
+                raise self.fail(key, str(error)) from None
 
     def _words(self, file: RuleFile) -> None:
         if not _ID.fullmatch(file.id):

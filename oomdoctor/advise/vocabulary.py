@@ -151,6 +151,13 @@ _TABLE = (
     FactName("data.image_height", "count", "rows of the median image, as stored", _DATA),
     FactName("data.image_width", "count", "columns of the median image, as stored", _DATA),
     FactName("data.image_channels", "count", "channels of the median image, as stored", _DATA),
+    FactName(
+        "data.loader_height",
+        "count",
+        "rows to resize images to: the model's input, --image-size, or Keras's default of 256",
+        _DATA,
+    ),
+    FactName("data.loader_width", "count", "columns to resize images to, likewise", _DATA),
     FactName("data.is_ragged", "flag", "samples of one group differ in shape", _DATA),
     FactName(
         "data.replica_remainder",

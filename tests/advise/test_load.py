@@ -287,3 +287,32 @@ def test_pipes_loops_folders_and_dangling_links_do_not_block(tmp_path):
 def test_the_catalogue_lies_beside_the_package_or_in_it():
     assert rules_folder().name in ("rules", "_rules")
     assert any(rules_folder().glob("*/*.toml"))
+
+
+def test_the_short_way_of_reading_still_names_the_file_of_a_bad_condition(tmp_path):
+    text, number = changed("when", 'when = "data.sample > 1"')
+
+    with pytest.raises(
+        RuleError, match=rf"too-many-samples\.toml:{number}: when: data\.sample is not"
+    ):
+        read_rule(write(tmp_path, text), thorough=False)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        '"plain"',
+        '"it\'s"',
+        '"a \\"quoted\\" word"',
+        '"""long\nand "quoted" and it\'s\n"""',
+        '"""ends in \'"""',
+        '"""tab\\there"""',
+        '\'literal """ text\'',
+        '"""holds \'\'\' three"""',
+    ],
+)
+def test_the_short_way_of_reading_reads_every_kind_of_string(tmp_path, why):
+    text, _ = changed("why", f"why = {why}")
+    path = write(tmp_path, text)
+
+    assert read_rule(path, thorough=False).file == read_rule(path).file

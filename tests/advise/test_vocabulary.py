@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -322,6 +323,23 @@ def test_shapes_that_differ_are_ragged():
 
     assert flat["data.is_ragged"] is True
     assert (flat["data.image_height"], flat["data.image_width"]) == (30, 40)
+
+
+def test_images_are_to_be_resized_to_the_model_or_what_was_asked_or_the_default_of_keras():
+    pictures = group("p", kind="image", shape=(30, 40, 3))
+    resized = replace(held("p"), shape=(64, 48, 3), native_bytes=9999)
+    model = Workload(model="net", input_shape=(224, 200, 3))
+
+    def size(measured, workload=None):
+        flat = values(
+            Facts(inventory=inventory(pictures), footprint=footprint(measured), workload=workload)
+        )
+        return flat["data.loader_height"], flat["data.loader_width"]
+
+    assert size(held("p")) == (256, 256)
+    assert size(resized) == (64, 48)
+    assert size(resized, model) == (224, 200)
+    assert data([group("x.npy")], [held("x.npy")])["data.loader_height"] is None
 
 
 def test_the_last_batch_is_split_over_the_replicas():
