@@ -95,6 +95,9 @@ def _machine(machine: Machine | None) -> dict[str, Value]:
         "machine.ram_available_bytes": ram.available_bytes if ram else None,
         "machine.ram_limit_bytes": ram.limit_bytes if ram else None,
         "machine.ram_limit_source": ram.limit_source if ram else None,
+        "machine.ram_usable_bytes": _least([ram.total_bytes, ram.limit_bytes or ram.total_bytes])
+        if ram
+        else None,
         "machine.swap_total_bytes": ram.swap_total_bytes if ram else None,
         "machine.cpu_count": machine.cpu_count if machine else None,
         # No GPU seen is not "no GPU": the driver may be hidden from us.

@@ -64,6 +64,12 @@ _TABLE = (
     FactName(
         "machine.ram_limit_source", "text", "where that limit comes from, `cgroup memory.max`", _RAM
     ),
+    FactName(
+        "machine.ram_usable_bytes",
+        "bytes",
+        "RAM of the machine, or the limit where it is lower",
+        _RAM,
+    ),
     FactName("machine.swap_total_bytes", "bytes", "swap space; 0 where there is none", _RAM),
     FactName("machine.cpu_count", "count", "processors", _RAM),
     FactName(
