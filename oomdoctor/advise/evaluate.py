@@ -1,7 +1,7 @@
 """Runs rules over facts and ranks what they find.
 
-What makes the run fit comes first, then the worst, then what suits the purpose, then bytes saved
-over effort. Rules that lack a fact say which one and how to get it.
+What makes the run fit comes first, and among it what suits the purpose; then the worst, then what
+suits the purpose, then bytes saved over effort. Rules that lack a fact say which one and how to get it.
 """
 
 from __future__ import annotations
@@ -158,14 +158,12 @@ def _rank(finding: Finding, rule: Rule, purpose: str | None) -> tuple[Any, ...]:
     if finding.outcome is not Outcome.FIRED:
         return (place, finding.rule)
     gain = (finding.saves_bytes or 0) / _EFFORT[rule.file.effort]
-    return (
-        place,
-        finding.makes_it_fit is not True,
-        finding.severity.rank,
-        purpose is not None and purpose not in rule.file.purposes,
-        -gain,
-        finding.rule,
-    )
+    off_purpose = purpose is not None and purpose not in rule.file.purposes
+    order = (finding.severity.rank, off_purpose)
+    if finding.makes_it_fit:
+        # Either is enough, so what the run is for decides: a subset to prototype, say.
+        order = (off_purpose, finding.severity.rank)
+    return (place, finding.makes_it_fit is not True, *order, -gain, finding.rule)
 
 
 def _named(words: Iterable[str], rules: tuple[Rule, ...]) -> set[str]:
