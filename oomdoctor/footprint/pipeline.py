@@ -46,13 +46,13 @@ HELD_BY_FIT = {
 in samples of 192 KiB, two epochs). Of a memory-map 1.00 is file pages the kernel can drop."""
 
 BUFFERED_ELEMENT_OVERHEAD_BYTES = 192
-"""What one element in a shuffle buffer or cache costs besides its data, per tensor: 140 to 199
-measured for elements of 64 B to 12 KiB."""
+"""What one element in a shuffle buffer costs besides its data: 140 to 218 measured for elements
+of one tensor, 353 for a pair. Taken for caches too, where it was not measured apart."""
 
-SHUFFLE_GROWTH = 2.5
-"""A shuffle buffer over many epochs, at worst: 2.0 to 2.5 of its bytes after eight. Each epoch
-fills it from another thread, and glibc keeps what was freed in the last thread's arena; with
-MALLOC_ARENA_MAX=1 the same run stayed at 1.08."""
+SHUFFLE_GROWTH = 2.8
+"""A shuffle buffer over many epochs, at worst: 2.0 to 2.8 of its bytes after eight epochs, with
+elements of 3 to 192 KiB. Each epoch fills it from another thread, and glibc keeps what was freed
+in the last thread's arena; with MALLOC_ARENA_MAX=1 the same run stayed at 1.0."""
 
 AUTOTUNE_PREFETCH = 2
 """Elements `prefetch(AUTOTUNE)` keeps: 1 measured when steps take equal time, and one in use."""
@@ -126,10 +126,22 @@ def held(stages: tuple[Stage, ...]) -> Held:
     )
 
 
-def fit_peak_bytes(array_bytes: int, *, dtype: str, is_mapped: bool = False) -> int:
-    """Return the most RAM that `fit(x)` holds for one array, the array included.
+def fed_bytes(array_bytes: int, *, dtype: str | None) -> int:
+    """Return the bytes of the tensor that `fit` makes of an array.
 
-    Keras turns floats of any other width into float32 first, which is one more copy.
+    Keras turns floats of any other width into float32.
+
+    Example:
+        >>> fed_bytes(1000, dtype="float64"), fed_bytes(1000, dtype="uint8")
+        (500, 1000)
+    """
+    if dtype in ("float16", "bfloat16", "float64"):
+        return array_bytes * DTYPE_BYTES["float32"] // DTYPE_BYTES[dtype]
+    return array_bytes
+
+
+def fit_peak_bytes(array_bytes: int, *, dtype: str | None, is_mapped: bool = False) -> int:
+    """Return the most RAM that `fit(x)` holds for one array, the array included.
 
     Args:
         array_bytes: The array's own bytes.
@@ -140,10 +152,9 @@ def fit_peak_bytes(array_bytes: int, *, dtype: str, is_mapped: bool = False) -> 
         >>> fit_peak_bytes(1000, dtype="float32"), fit_peak_bytes(1000, dtype="float64")
         (3000, 2500)
     """
-    fed, copies = array_bytes, FIT_COPIES_AT_START
-    if dtype in ("float16", "bfloat16", "float64"):
-        fed = array_bytes * DTYPE_BYTES["float32"] // DTYPE_BYTES[dtype]
-        copies += 1
+    fed = fed_bytes(array_bytes, dtype=dtype)
+    # Turning floats of another width into float32 first is one more copy.
+    copies = FIT_COPIES_AT_START + (dtype in ("float16", "bfloat16", "float64"))
     return (0 if is_mapped else array_bytes) + copies * fed
 
 
