@@ -1,7 +1,8 @@
 """Runs rules over facts and ranks what they find.
 
-What makes the run fit comes first, and among it what suits the purpose; then the worst, then what
-suits the purpose, then bytes saved over effort. Rules that lack a fact say which one and how to get it.
+What makes the run fit comes first, and among that what suits the purpose. Then the worst, then
+what suits the purpose, then bytes saved over effort. Rules that lack a fact say which one and how
+to get it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import msgspec
 
 from oomdoctor.advise.expression import ExpressionError
 from oomdoctor.advise.rule import FIELDS, Case, Rule, RuleFile, Variant
-from oomdoctor.advise.template import Template
+from oomdoctor.advise.template import Template, escaped
 from oomdoctor.advise.vocabulary import nearest
 from oomdoctor.errors import InputError, RuleError
 from oomdoctor.findings import REMEDIES
@@ -95,7 +95,9 @@ def repeated(rules: Iterable[Rule]) -> list[RuleError]:
     for rule in rules:
         for word in (rule.id, rule.name):
             if word in seen:
-                errors.append(RuleError(f"{rule.path}: {word} is taken by {seen[word]}."))
+                errors.append(
+                    RuleError(f"{_shown(rule.path)}: {word} is taken by {_shown(seen[word])}.")
+                )
             seen.setdefault(word, rule.path)
     return errors
 
@@ -132,17 +134,21 @@ def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) ->
     try:
         table = _toml.loads(text)
     except RecursionError:
-        raise RuleError(f"{path}: not TOML that anyone would write: nested too deep.") from None
+        raise RuleError(
+            f"{_shown(path)}: not TOML that anyone would write: nested too deep."
+        ) from None
     except ValueError as error:
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
-        raise RuleError(f"{path}:{line}: not TOML: {_TOML_PLACE.sub('', str(error))}.") from None
+        raise RuleError(
+            f"{_shown(path)}:{line}: not TOML: {_TOML_PLACE.sub('', str(error))}."
+        ) from None
     try:
         file = msgspec.convert(table, RuleFile)
     except msgspec.ValidationError as error:
         raise _schema_error(path, text, str(error)) from None
     except RecursionError:
-        raise RuleError(f"{path}: nested too deep.") from None
+        raise RuleError(f"{_shown(path)}: nested too deep.") from None
     rule = Rule(file, str(path))
     checker = _Checker(path, text, in_family=root is not None and path.parent != root)
     if thorough:
@@ -165,23 +171,28 @@ def _as_literal(match: re.Match[str]) -> str:
 
 def _read_text(path: Path, root: Path) -> str:
     try:
-        if not path.resolve().is_relative_to(root.resolve()):
-            raise RuleError(f"{path}: it is a link that leads out of {root}.")
+        if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+            raise RuleError(f"{_shown(path)}: it is a link that leads out of {root}.")
         # A pipe or a device named like a rule would block for ever.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise RuleError(f"{path}: it is not a file.")
+            raise RuleError(f"{_shown(path)}: it is not a file.")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RuleError(f"{path}: it cannot be read: {reason}.") from None
+        raise RuleError(f"{_shown(path)}: it cannot be read: {reason}.") from None
     if len(content) > MAX_FILE_BYTES:
-        raise RuleError(f"{path}: it is larger than {MAX_FILE_BYTES // 1024} KiB.")
+        raise RuleError(f"{_shown(path)}: it is larger than {MAX_FILE_BYTES // 1024} KiB.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RuleError(f"{path}:{line}: it is not UTF-8.") from None
+        raise RuleError(f"{_shown(path)}:{line}: it is not UTF-8.") from None
+
+
+def _shown(path: str | Path) -> str:
+    """A path as it may be printed: a file's name can hold what moves the cursor."""
+    return escaped(str(path))
 
 
 def _schema_error(path: Path, text: str, message: str) -> RuleError:
@@ -194,11 +205,11 @@ def _schema_error(path: Path, text: str, message: str) -> RuleError:
         known = inner[table].__struct_fields__ if table in inner else tuple(FIELDS)
         line = _line_of(text, unknown[1], table, index)
         hint = nearest(unknown[1], known)
-        return RuleError(f"{path}:{line}: {unknown[1]!r} is not a key of a rule.{hint}")
+        return RuleError(f"{_shown(path)}:{line}: {unknown[1]!r} is not a key of a rule.{hint}")
     line = _line_of(text, key or table, table, index)
     what = message.split(" - at ")[0].replace("Object missing required field", "it lacks")
     where = f"{key or table}: " if place and table else ""
-    return RuleError(f"{path}:{line}: {where}{what[:1].lower()}{what[1:]}.")
+    return RuleError(f"{_shown(path)}:{line}: {where}{what[:1].lower()}{what[1:]}.")
 
 
 def _line_of(text: str, key: str, table: str = "", index: str | None = None) -> int:
@@ -222,7 +233,7 @@ class _Checker:
         self.in_family = in_family
 
     def fail(self, key: str, what: str) -> RuleError:
-        return RuleError(f"{self.path}:{_line_of(self.text, key)}: {key}: {what}")
+        return RuleError(f"{_shown(self.path)}:{_line_of(self.text, key)}: {key}: {what}")
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)

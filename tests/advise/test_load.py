@@ -284,6 +284,15 @@ def test_pipes_loops_folders_and_dangling_links_do_not_block(tmp_path):
     assert len(errors) == 4
 
 
+def test_a_name_with_control_characters_is_spelled_out(tmp_path):
+    write(tmp_path, "nonsense", "a\x1b[2J-b.toml")
+
+    _, (error,) = read_folder(tmp_path)
+
+    assert "a\\x1b[2J-b.toml:1: not TOML" in str(error)
+    assert str(error).isprintable()
+
+
 def test_the_catalogue_lies_beside_the_package_or_in_it():
     assert rules_folder().name in ("rules", "_rules")
     assert any(rules_folder().glob("*/*.toml"))
