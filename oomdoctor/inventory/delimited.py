@@ -1,15 +1,16 @@
 """Read CSV and TSV tables: columns and their kinds from the first MiB, rows from `lines`.
 
 In memory a table is what `pandas.read_csv` makes of it: 8 bytes for each number, and for each
-text 57 bytes and its length (measured: the pointer, and a Python string). pandas 3 with PyArrow
-holds a text in 8 bytes and its length instead; the larger figure is reported, being the one that
-every version may reach. Comment lines and thousands separators are not known.
+text a pointer and a Python string. pandas 3 with PyArrow holds a text in 8 bytes and its length
+instead; the larger figure is reported, being the one that every version may reach. Comment lines
+and thousands separators are not known.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NUMBER_BYTES = 8
-TEXT_BYTES = 57
-"""Above the text itself: 8 for the pointer, 49 for an ASCII `str`."""
+TEXT_BYTES = 8 + sys.getsizeof("")
+"""Above the text itself: 57 bytes up to Python 3.11, 49 since."""
 
 _DELIMITERS = ",\t;|"
 _LOOK_ROWS = 1000
