@@ -129,14 +129,14 @@ def check(
 def _look(
     target: Any, *, sample: int | None, progress: Any, keep_partial: bool
 ) -> tuple[Inventory, tuple[Stage, ...]]:
-    from oomdoctor.inventory.live import describe_live, is_live
-
     paths = target if isinstance(target, (list, tuple)) else [target]
-    if not paths or any(is_live(path) for path in paths):
-        return describe_live(target)
-    from oomdoctor.inventory.scan import scan
+    if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        from oomdoctor.inventory.scan import scan
 
-    return scan(paths, sample=sample, progress=progress, keep_partial=keep_partial), ()
+        return scan(paths, sample=sample, progress=progress, keep_partial=keep_partial), ()
+    from oomdoctor.inventory.live import describe_live
+
+    return describe_live(target)
 
 
 def _measure(

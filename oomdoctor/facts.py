@@ -34,6 +34,8 @@ class Gpu:
     total_bytes: int | None
     free_bytes: int | None
     """Memory a new process can still take."""
+    reserved_bytes: int = 0
+    """What TensorFlow leaves of the free memory to CUDA and its libraries."""
     used_bytes: int | None = None
     uuid: str | None = None
     is_mig: bool = False
@@ -42,6 +44,11 @@ class Gpu:
     """None means that the driver did not say who holds memory."""
     origin: str = "measured"
     """`measured`, `declared` (by --vram) or `catalogue` (by --machine)."""
+
+    @property
+    def usable_bytes(self) -> int | None:
+        """What TensorFlow's allocator would get."""
+        return None if self.free_bytes is None else max(0, self.free_bytes - self.reserved_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,12 @@ class Machine(Readable):
     name: str | None = None
     cpu_count: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def usable_vram_bytes(self) -> int | None:
+        """What TensorFlow gets on the fullest GPU; None where no GPU is known."""
+        usable = [gpu.usable_bytes for gpu in self.gpus]
+        return min((size for size in usable if size is not None), default=None)
 
 
 # --------------------------------------------------------------------------- the data
@@ -178,6 +191,9 @@ class GroupFootprint:
     """Whether this group is loaded whole, or streamed."""
     in_fit: bool
     """Whether `fit` is given it; the test split waits for `evaluate`."""
+    split: str | None = None
+    is_mapped: bool = False
+    """Whether it lies in a memory-mapped file, whose pages need no RAM of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,3 +50,7 @@ def nvml_stub(nvml_library, tmp_path):
         }
 
     return write_script
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write fixtures/golden anew")

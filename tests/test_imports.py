@@ -30,7 +30,9 @@ def test_importing_the_package_loads_nothing_heavy():
     assert run.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("args", [("--help",), ("check", "--help"), ("probe", "--help"), ("rules",)])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("check", "--help"), ("probe", "--help"), ("rules",)]
+)
 def test_help_and_rules_load_nothing_heavy(args):
     assert loaded_by(*args) == set()
 

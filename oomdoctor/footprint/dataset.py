@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oomdoctor.facts import FileGroup, Footprint, GroupFootprint, Inventory, Stage
-from oomdoctor.footprint.pipeline import bill
 from oomdoctor.units import dtype_bytes, element_count
 
 KERAS_LOADER_SHAPE = (256, 256, 3)
@@ -65,7 +64,7 @@ def measure(
         batch_size=batch_size,
         load=_how_loaded(groups),
         groups=groups,
-        stages=bill(stages),
+        stages=stages,
     )
 
 
@@ -94,6 +93,8 @@ def _measure_group(
         largest_sample_bytes=_largest_bytes(group, largest, width, decoded_bytes),
         is_whole=load == "memory" or (load == "auto" and group.kind in WHOLE_BY_DEFAULT),
         in_fit=group.split != "test",
+        split=group.split,
+        is_mapped=group.format == "memmap",
     )
 
 
@@ -118,6 +119,8 @@ def _largest_bytes(
 def _is_picture(group: FileGroup) -> bool:
     if group.kind == "image":
         return True
+    if group.format == "dataset":
+        return False  # a live pipeline says what it makes of its pictures
     shape = group.shapes.most_common if group.shapes else ()
     return group.kind == "record" and len(shape) == 3 and group.dtype in ("uint8", "uint16")
 

@@ -1,41 +1,66 @@
 """What each way of feeding the data needs, against what the machine has.
 
-Three ways are compared. `memory`: arrays in RAM, trained on the CPU; `fit` makes tensors of
-them, which are a second copy. `device`: the same arrays with a GPU; `fit` puts the second copy
-on the GPU, whole. `stream`: batch by batch. The model itself is never counted here.
+Three ways are compared. `memory`: arrays in RAM, trained on the CPU. `device`: the same arrays
+with a GPU. `stream`: batch by batch. Given arrays, `fit` copies each of them twice when it
+starts, once in NumPy and once as a tensor; the NumPy copy goes when training begins, the tensor
+stays until it ends, and with a GPU it lies there, whole. The model itself is never counted here.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from oomdoctor.facts import Feeding, Footprint, GroupFootprint, Machine
-from oomdoctor.footprint.pipeline import FRAMEWORK_RAM_BYTES, streamed_ram_bytes
+from oomdoctor.footprint import pipeline
 from oomdoctor.units import format_bytes
 
-PREFETCHED_BATCHES = 2
+BATCHES_ON_DEVICE = 2
 """A batch in use and one on its way: what a GPU holds of a streamed dataset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Need:
+    """Bytes of one memory, with their interval."""
+
+    likely: int | None
+    low: int | None
+    high: int | None
+
+    def against(self, free_bytes: int | None) -> str:
+        if self.low is None or self.high is None or free_bytes is None:
+            return "unknown"
+        if self.low > free_bytes:
+            return "does_not_fit"
+        return "fits" if self.high <= free_bytes else "unknown"
 
 
 def compare(footprint: Footprint, machine: Machine) -> Footprint:
     """Return the footprint with the three ways compared and the chosen one judged."""
     has_gpu = bool(machine.gpus)
-    feedings = tuple(
-        _feed(footprint, machine, way=way, whole=way != "stream", on_gpu=way != "memory")
-        for way in ("memory", "device", "stream")
+    footprint = replace(
+        footprint, stages=pipeline.bill(footprint.stages, cpu_count=machine.cpu_count)
     )
-    by_way = {feeding.way: feeding for feeding in feedings}
+    every = footprint.groups
+    ways = {
+        "memory": _feed(footprint, machine, "memory", whole=every, on_gpu=False),
+        "device": _feed(footprint, machine, "device", whole=every, on_gpu=True),
+        "stream": _feed(footprint, machine, "stream", whole=(), on_gpu=has_gpu),
+    }
     if footprint.load == "memory":
-        chosen = by_way["device" if has_gpu else "memory"]
+        chosen = ways["device" if has_gpu else "memory"]
     elif footprint.load == "stream":
-        chosen = by_way["stream"]
+        chosen = ways["stream"]
     else:
-        chosen = _feed(footprint, machine, way="mixed", whole=None, on_gpu=has_gpu)
+        whole = tuple(group for group in every if group.is_whole)
+        chosen = _feed(footprint, machine, "mixed", whole=whole, on_gpu=has_gpu)
+    if footprint.stages:
+        # A pipeline is there already, so the other ways are not a question.
+        ways = {"stream": ways["stream"]}
     return replace(
         footprint,
-        feedings=feedings,
+        feedings=tuple(ways.values()),
         chosen=chosen,
-        recommended=_recommend(by_way, has_gpu=has_gpu),
+        recommended=_recommend(ways, has_gpu=has_gpu),
     )
 
 
@@ -50,78 +75,106 @@ def verdict_of(feeding: Feeding, *, has_gpu: bool) -> str:
     return "fits"
 
 
-def _recommend(by_way: dict[str, Feeding], *, has_gpu: bool) -> str | None:
+def _recommend(ways: dict[str, Feeding], *, has_gpu: bool) -> str | None:
     # Arrays are simplest and fastest where they fit; a stream fits nearly everywhere.
     for way in ("device" if has_gpu else "memory", "stream"):
-        if verdict_of(by_way[way], has_gpu=has_gpu) == "fits":
+        if way in ways and verdict_of(ways[way], has_gpu=has_gpu) == "fits":
             return way
     return None
 
 
 def _feed(
-    footprint: Footprint, machine: Machine, *, way: str, whole: bool | None, on_gpu: bool
+    footprint: Footprint,
+    machine: Machine,
+    way: str,
+    *,
+    whole: tuple[GroupFootprint, ...],
+    on_gpu: bool,
 ) -> Feeding:
-    held = [group for group in footprint.groups if (group.is_whole if whole is None else whole)]
-    streams = len(held) < len(footprint.groups) or not held
-    copied = [group for group in held if group.in_fit]
-    buffers = _stream_buffers(footprint, machine) if streams else 0
+    is_streaming = len(whole) < len(footprint.groups)
+    buffers = _buffers(footprint, machine) if is_streaming else _Need(likely=0, low=0, high=0)
+    batches = BATCHES_ON_DEVICE * (footprint.batch_bytes or 0) if is_streaming else 0
+    knows_batches = not is_streaming or footprint.batch_bytes is not None
 
-    def ram(of: str) -> int | None:
-        arrays, copies = _sum(held, of), _sum(copied, of)
-        if arrays is None or copies is None or buffers is None:
+    def ram(of: str, buffered: int | None) -> int | None:
+        arrays = _arrays_in_ram(whole, of, on_gpu=on_gpu)
+        if arrays is None or buffered is None:
             return None
-        return arrays + (0 if on_gpu else copies) + buffers + FRAMEWORK_RAM_BYTES
+        return arrays + buffered + pipeline.FRAMEWORK_RAM_BYTES
 
     def vram(of: str) -> int | None:
-        copies = _sum(copied, of)
-        batches = 0
-        if streams:
-            if footprint.batch_bytes is None:
-                return None
-            batches = PREFETCHED_BATCHES * footprint.batch_bytes
-        return None if copies is None else copies + batches
+        tensors = _tensors(whole, of)
+        return None if tensors is None or not knows_batches else sum(tensors.values()) + batches
 
-    free_ram = machine.ram.available_bytes
-    free_vram = min((gpu.free_bytes or 0 for gpu in machine.gpus), default=0) or None
+    ram_need = _Need(
+        likely=ram("decoded_bytes", buffers.likely),
+        low=ram("low_bytes", buffers.low),
+        high=ram("high_bytes", buffers.high),
+    )
+    vram_need = _Need(likely=vram("decoded_bytes"), low=vram("low_bytes"), high=vram("high_bytes"))
     return Feeding(
         way=way,
-        ram_bytes=ram("decoded_bytes"),
-        vram_bytes=vram("decoded_bytes") if on_gpu else 0,
-        ram_verdict=_judge(ram("low_bytes"), ram("high_bytes"), free_ram),
-        vram_verdict=_judge(vram("low_bytes"), vram("high_bytes"), free_vram) if on_gpu else "fits",
+        ram_bytes=ram_need.likely,
+        vram_bytes=vram_need.likely if on_gpu else 0,
+        ram_verdict=ram_need.against(machine.ram.available_bytes),
+        vram_verdict=vram_need.against(machine.usable_vram_bytes) if on_gpu else "fits",
         detail=_explain(way, footprint),
     )
 
 
-def _stream_buffers(footprint: Footprint, machine: Machine) -> int | None:
-    if footprint.batch_bytes is None or footprint.largest_sample_bytes is None:
+def _tensors(groups: tuple[GroupFootprint, ...], of: str) -> dict[str | None, int] | None:
+    """Return the bytes of the tensors that `fit` makes, by split."""
+    by_split: dict[str | None, int] = {}
+    for group in groups:
+        size = getattr(group, of)
+        if size is None:
+            return None
+        if group.in_fit:
+            fed = pipeline.fed_bytes(size, dtype=group.dtype)
+            by_split[group.split] = by_split.get(group.split, 0) + fed
+    return by_split
+
+
+def _arrays_in_ram(groups: tuple[GroupFootprint, ...], of: str, *, on_gpu: bool) -> int | None:
+    tensors = _tensors(groups, of)
+    if tensors is None:
         return None
-    return streamed_ram_bytes(
+    arrays = sum(getattr(group, of) for group in groups if not group.is_mapped)
+    passing = dict.fromkeys(tensors, 0)
+    for group in groups:
+        if group.in_fit:
+            size = getattr(group, of)
+            at_start = pipeline.fit_peak_bytes(size, dtype=group.dtype, is_mapped=True)
+            passing[group.split] += at_start - pipeline.fed_bytes(size, dtype=group.dtype)
+    # Splits are copied one after the other: what passes for one is gone before the next.
+    most = max(passing.values(), default=0)
+    return int(arrays) + most + (0 if on_gpu else sum(tensors.values()))
+
+
+def _buffers(footprint: Footprint, machine: Machine) -> _Need:
+    if footprint.stages:
+        held = pipeline.held(footprint.stages)
+        if not held.is_complete:
+            return _Need(likely=None, low=None, high=None)
+        return _Need(likely=held.known_bytes, low=held.known_bytes, high=held.high_bytes)
+    if footprint.batch_bytes is None or footprint.largest_sample_bytes is None:
+        return _Need(likely=None, low=None, high=None)
+    size = pipeline.streamed_ram_bytes(
         batch_bytes=footprint.batch_bytes,
         sample_bytes=footprint.largest_sample_bytes,
-        parallel_calls=machine.cpu_count or 1,
+        parallel_calls=machine.cpu_count or pipeline.ASSUMED_CPU_COUNT,
     )
-
-
-def _judge(low: int | None, high: int | None, free: int | None) -> str:
-    if low is None or high is None or free is None:
-        return "unknown"
-    if low > free:
-        return "does_not_fit"
-    return "fits" if high <= free else "unknown"
-
-
-def _sum(groups: list[GroupFootprint], of: str) -> int | None:
-    sizes = [getattr(group, of) for group in groups]
-    return None if None in sizes else sum(sizes)
+    return _Need(likely=size, low=size, high=size)
 
 
 def _explain(way: str, footprint: Footprint) -> str:
-    framework = f"{format_bytes(FRAMEWORK_RAM_BYTES)} for TensorFlow itself"
+    framework = f"{format_bytes(pipeline.FRAMEWORK_RAM_BYTES)} for TensorFlow itself"
     if way == "memory":
-        return f"the arrays, the tensors `fit` makes of them, {framework}"
+        return f"the arrays, the two copies `fit` makes when it starts, {framework}"
     if way == "device":
-        return f"the arrays in RAM, their copy on the GPU, {framework}"
+        return f"the arrays, the copy `fit` makes on its way to the GPU, {framework}"
+    if way == "stream" and footprint.stages:
+        return f"what the pipeline's stages keep, {framework}"
     if way == "stream":
         return f"a few batches of {footprint.batch_size}, {framework}"
     return f"what is loaded whole, a few batches of the rest, {framework}"

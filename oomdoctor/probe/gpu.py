@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomdoctor.facts import Gpu
 from oomdoctor.probe.gpu_processes import read_processes
+from oomdoctor.probe.reserve import tensorflow_reserve_bytes
 from oomdoctor.probe.visible import Card, Slice, choose_visible
 from oomdoctor.units import GIB, MIB, format_bytes
 
@@ -171,6 +172,7 @@ def _read_gpu(
         name=name,
         total_bytes=memory.total_bytes,
         free_bytes=memory.free_bytes,
+        reserved_bytes=tensorflow_reserve_bytes(capability) if capability else 0,
         used_bytes=memory.used_bytes,
         uuid=device.uuid,
         is_mig=part is not None,

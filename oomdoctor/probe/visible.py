@@ -1,8 +1,9 @@
 """Which of the machine's GPUs CUDA, and so TensorFlow, would see, and in which order.
 
 NVML lists every card by its place on the PCI bus and knows nothing of `CUDA_VISIBLE_DEVICES`.
-The rules are those of NVIDIA's CUDA programming guide (environment variables) and MIG user guide
-(device enumeration):
+The rules follow NVIDIA's CUDA programming guide (environment variables) and MIG user guide
+(device enumeration), except that no published source was found for lists of mixed kinds and for
+cards named twice; those two follow what CUDA is known to do:
 
 - Unset, every card is visible; empty, none. Entries are indices, `GPU-` UUIDs or `MIG-` ids,
   where the beginning of an id is enough if it is unique.

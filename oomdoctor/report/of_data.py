@@ -8,7 +8,7 @@ from oomdoctor.report.view import SYMBOLS, Line, Table, View
 from oomdoctor.units import format_bytes
 
 MAX_GROUPS = 12
-MAX_NAME = 30
+MAX_NAME = 26
 MISLEADING_EXPANSION = 5
 """Decoded over stored from which the size on disk is worth a word."""
 
@@ -71,7 +71,6 @@ def groups_table(inventory: Inventory, footprint: Footprint | None, *, verbose: 
         rows.append(
             (
                 shorten(printable(group.name), MAX_NAME),
-                group.split or "–",
                 "unknown" if group.samples is None else f"{group.samples:,}",
                 _shape(group, measured.shape if measured else None),
                 (measured.dtype if measured else group.dtype) or "unknown",
@@ -83,7 +82,7 @@ def groups_table(inventory: Inventory, footprint: Footprint | None, *, verbose: 
     title = "What is there" + (f" ({hidden} more groups: -v)" if hidden else "")
     return Table(
         title=title,
-        headers=("group", "split", "samples", "shape", "dtype", "on disk", "in memory"),
+        headers=("group", "samples", "shape", "dtype", "on disk", "in memory"),
         rows=tuple(rows),
     )
 
@@ -104,12 +103,13 @@ def feeding_table(footprint: Footprint, *, has_gpu: bool) -> Table:
         ram = f"{SYMBOLS[feeding.ram_verdict]} {format_bytes(feeding.ram_bytes)}"
         vram = f"{SYMBOLS[feeding.vram_verdict]} {format_bytes(feeding.vram_bytes)}"
         mark = "recommended" if feeding.way == footprint.recommended else ""
-        return (_WAY_NAMES[feeding.way], ram, "–" if feeding.way == "memory" else vram, mark)
+        vram = "–" if feeding.way == "memory" else vram
+        return (_WAY_NAMES[feeding.way], ram, *((vram,) if has_gpu else ()), mark)
 
     feedings = [f for f in footprint.feedings if has_gpu or f.way != "device"]
     return Table(
         title="Ways to feed it (the model comes on top)",
-        headers=("way", "RAM", "GPU", ""),
+        headers=("way", "RAM", *(("GPU",) if has_gpu else ()), ""),
         rows=tuple(row(feeding) for feeding in feedings),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomdoctor.facts import Gpu, Machine
+from oomdoctor.facts import Feeding, Gpu, Machine
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Table, View
 from oomdoctor.units import format_bytes
@@ -30,30 +30,40 @@ def _headline(machine: Machine) -> str:
     return f"{name}{ram}; {', '.join(gpus) if gpus else 'no GPU seen'}"
 
 
-def machine_lines(machine: Machine) -> list[Line]:
-    """Return a line for RAM, for swap and for each GPU."""
+def machine_lines(machine: Machine, *, chosen: Feeding | None = None) -> list[Line]:
+    """Return a line for RAM, for swap and for each GPU.
+
+    Args:
+        machine: What there is.
+        chosen: The way the data is fed, whose verdicts then mark the lines.
+    """
     ram = machine.ram
     text = f"{format_bytes(ram.available_bytes)} available of {format_bytes(ram.total_bytes)}"
     if ram.limit_bytes is not None:
         text += f"; {ram.limit_source} allows {format_bytes(ram.limit_bytes)}"
     state = "unknown" if ram.available_bytes is None else "fits"
+    state = chosen.ram_verdict if chosen else state
     lines = [Line(state=state, category="RAM", text=text + _ORIGINS.get(ram.origin, ""))]
     if ram.swap_total_bytes:
         text = f"{format_bytes(ram.swap_free_bytes)} free of {format_bytes(ram.swap_total_bytes)}"
         lines.append(Line(state="info", category="Swap", text=text))
-    lines += [_gpu_line(gpu) for gpu in machine.gpus]
+    lines += [_gpu_line(gpu, chosen) for gpu in machine.gpus]
     if not machine.gpus:
         text = "none seen; --vram 6GiB or --machine colab-t4 checks one"
         lines.append(Line(state="unknown", category="GPU", text=text))
     return lines
 
 
-def _gpu_line(gpu: Gpu) -> Line:
+def _gpu_line(gpu: Gpu, chosen: Feeding | None) -> Line:
     text = f"{format_bytes(gpu.free_bytes)} free"
     if gpu.total_bytes != gpu.free_bytes:
         text += f" of {format_bytes(gpu.total_bytes)}"
-    text += f", {printable(gpu.name)}" + (" (MIG slice)" if gpu.is_mig else "")
+    if gpu.usable_bytes != gpu.free_bytes:
+        text += f" ({format_bytes(gpu.usable_bytes)} for TensorFlow)"
+    if gpu.origin != "declared":
+        text += f", {printable(gpu.name)}" + (" (MIG slice)" if gpu.is_mig else "")
     state = "unknown" if gpu.free_bytes is None else "fits"
+    state = chosen.vram_verdict if chosen else state
     text += _ORIGINS.get(gpu.origin, "")
     return Line(state=state, category=f"GPU {gpu.index}", text=text)
 

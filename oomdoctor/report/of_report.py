@@ -24,7 +24,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     if facts.footprint is not None:
         lines += of_data.footprint_lines(facts.footprint, facts.inventory)
     if facts.machine is not None:
-        lines += of_machine.machine_lines(facts.machine)
+        chosen = facts.footprint.chosen if facts.footprint else None
+        lines += of_machine.machine_lines(facts.machine, chosen=chosen)
     if facts.footprint is not None:
         has_gpu = bool(facts.machine and facts.machine.gpus)
         tables.append(of_data.feeding_table(facts.footprint, has_gpu=has_gpu))
@@ -58,7 +59,7 @@ def _headline(report: Report) -> str:
         free = format_bytes(machine.ram.available_bytes)
         return f"It does not fit: {how}, the data takes {ram}; {free} is available."
     if report.verdict == "does_not_fit":
-        free = format_bytes(min(gpu.free_bytes or 0 for gpu in machine.gpus))
+        free = format_bytes(machine.usable_vram_bytes)
         need = format_bytes(chosen.vram_bytes)
         return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
     return f"Whether it fits is not known: {how}, the data takes {ram}."

@@ -7,6 +7,7 @@ import textwrap
 from oomdoctor.report.view import SYMBOLS, Line, Remedy, Table, View
 
 WIDTH = 80
+MIN_COLUMN = 16
 
 _NUMBERS = frozenset(
     ("samples", "on disk", "in memory", "saves", "keeps", "each", "holds", "pid", "RAM", "VRAM")
@@ -50,16 +51,32 @@ def _line(line: Line, colour: bool) -> str:
 def _table(table: Table) -> str:
     from tabulate import tabulate
 
-    aligned = ["right" if header in _NUMBERS else "left" for header in table.headers]
+    widths = _widths(table)
+    rows = [
+        ["\n".join(textwrap.wrap(cell, width)) for cell, width in zip(row, widths, strict=True)]
+        for row in table.rows
+    ]
     drawn = tabulate(
-        table.rows,
+        rows,
         headers=table.headers,
         tablefmt="simple",
-        colalign=aligned,
+        colalign=["right" if header in _NUMBERS else "left" for header in table.headers],
         disable_numparse=True,
     )
-    rows = "\n".join("  " + row.rstrip() for row in drawn.splitlines())
-    return f"{table.title}\n{rows}"
+    lines = "\n".join("  " + line.rstrip() for line in drawn.splitlines())
+    return f"{table.title}\n{lines}"
+
+
+def _widths(table: Table) -> list[int]:
+    """Return how wide each column may be; the widest give way where a row would be too long."""
+    # tabulate keeps two columns more than a header needs.
+    widths = [
+        max(len(header) + 2, *map(len, column))
+        for header, *column in zip(table.headers, *table.rows, strict=True)
+    ]
+    while sum(widths) + 2 * len(widths) > WIDTH and max(widths) > MIN_COLUMN:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _remedy(number: int, remedy: Remedy, colour: bool) -> str:
