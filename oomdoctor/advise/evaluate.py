@@ -160,7 +160,7 @@ def _rank(finding: Finding, rule: Rule, purpose: str | None) -> tuple[Any, ...]:
         return (place, finding.rule)
     gain = (finding.saves_bytes or 0) / _EFFORT[rule.file.effort]
     off_purpose = purpose is not None and purpose not in rule.file.purposes
-    order = (finding.severity.rank, off_purpose)
+    order: tuple[int, int] = (finding.severity.rank, off_purpose)
     if finding.makes_it_fit:
         # Either is enough, so what the run is for decides: a subset to prototype, say.
         order = (off_purpose, finding.severity.rank)
