@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import tarfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from oomdoctor.inventory import zips
@@ -48,16 +48,24 @@ _ARCHIVES = frozenset(("zip", "tar", "gz", "tgz", "bz2", "xz", "7z", "rar", "npz
 
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
-    """Yield each picture of an archive, then its arrays, together, and a note if there is one."""
+    """Yield each picture of an archive, the last with a note if there is one, then its arrays."""
     with sizing("an archive"), open(path, "rb") as file:
         is_zip = file.read(2) == b"PK"
         seen = _Seen("zip" if is_zip else "tar")
         members = _zip_members(file, size_bytes) if is_zip else _tar_members(file, seen)
+        # One picture is held back: only at the end is it known whether a note belongs to them.
+        last: Part | None = None
         for name, member_bytes, look in members:
             part = seen.look(name, member_bytes, look)
             if part is not None:
-                yield part
-        yield from seen.rest()
+                if last is not None:
+                    yield last
+                last = part
+        if seen.members >= MEMBER_LIMIT:
+            seen.stopped = "stopped: more than 2,000,000 members"
+        if last is not None:
+            yield replace(last, note=seen.note(), is_exact=seen.stopped is None)
+        yield from seen.arrays()
 
 
 @dataclass(slots=True)
@@ -70,15 +78,14 @@ class _Field:
     shapes: set[tuple[int, ...] | None] = field(default_factory=set)
     note: str | None = None
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Part, shape: tuple[int, ...]) -> None:
         self.files += 1
         known = self.elements is not None and part.elements is not None
         self.elements = self.elements + part.elements if known else None  # type: ignore[operator]
         if part.memory_bytes is not None:
             self.memory_bytes = (self.memory_bytes or 0) + part.memory_bytes
         if len(self.shapes) < 2:
-            whole = None if part.shape is None or part.samples is None else part
-            self.shapes.add(None if whole is None else (part.samples or 0, *(part.shape or ())))
+            self.shapes.add(None if part.shape is None else shape)
         self.note = self.note or part.note
 
 
@@ -149,15 +156,16 @@ class _Seen:
             self.damaged += 1
             return
         key = (base.partition(".")[2] if len(self.fields) < _FIELD_LIMIT else "npy", part.dtype)
-        self.fields.setdefault(key, _Field()).add(part)
+        self.fields.setdefault(key, _Field()).add(part, header.shape)
 
-    def rest(self) -> Iterator[Part]:
-        """Yield what was counted together."""
-        note = self.stopped
-        if note is None and self.damaged:
-            note = "some members are damaged or not what their names say"
-        if note is None and self.has_nested:
-            note = NESTED_NOTE
+    def note(self) -> str | None:
+        """Return what is to be said about the archive as a whole."""
+        if self.stopped is None and self.damaged:
+            return "some members are damaged or not what their names say"
+        return self.stopped or (NESTED_NOTE if self.has_nested else None)
+
+    def arrays(self) -> Iterator[Part]:
+        """Yield the arrays, those of one field counted together."""
         for (name, dtype), counted in sorted(self.fields.items(), key=lambda item: str(item[0])):
             yield Part(
                 format=self.format,
@@ -170,22 +178,10 @@ class _Seen:
                 memory_bytes=counted.memory_bytes,
                 is_compressed=True,
                 is_exact=self.stopped is None,
-                note=note or counted.note,
-            )
-        if self.pictures and note and not self.fields:
-            yield Part(
-                format=self.format,
-                kind="image",
-                samples=0,
-                shape=None,
-                elements=0,
-                dtype="uint8",
-                is_compressed=True,
-                is_exact=self.stopped is None,
-                note=note,
+                note=self.note() or counted.note,
             )
         if not self.pictures and not self.fields:
-            raise Unreadable(note or "an archive without pictures or arrays")
+            raise Unreadable(self.note() or "an archive without pictures or arrays")
 
 
 def _zip_members(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, int, Look]]:
@@ -227,8 +223,6 @@ def _tar_members(file: BinaryIO, seen: _Seen) -> Iterator[tuple[str, int, Look]]
         )
     if stream is not None and stream.is_cut:
         seen.stopped = stream.is_cut
-    if seen.members >= MEMBER_LIMIT:
-        seen.stopped = "stopped: more than 2,000,000 members"
 
 
 @dataclass(slots=True)
