@@ -161,4 +161,25 @@ def _crash(diagnosis: Diagnosis | None) -> dict[str, Value]:
         "crash.op": diagnosis.op if diagnosis else None,
         "crash.layer": diagnosis.layer if diagnosis else None,
         "crash.batch_dimension": shape[0] if shape else None,
+        "crash.rank": len(shape) if shape else None,
+        "crash.op_kind": _op_kind(diagnosis.op) if diagnosis else None,
+        "crash.is_weight_gradient": _is_weight_gradient(diagnosis.op, shape) if diagnosis else None,
     }
+
+
+def _op_kind(op: str | None) -> str | None:
+    last = (op or "").split(" ")[0].rstrip("/").rpartition("/")[2]
+    return re.sub(r"_\d+$", "", last) or None
+
+
+def _is_weight_gradient(op: str | None, shape: tuple[int, ...]) -> bool:
+    """Whether the name and the shape prove it; no proof is False, so that rules can go on."""
+    if op is None or "gradient" not in op:
+        return False
+    kind = _op_kind(op) or ""
+    if "BackpropFilter" in kind:
+        return True
+    # The gradient of `inputs @ weights` has two products: the second one belongs to the weights.
+    # A first layer has that one only, so its name says nothing; a first dimension no batch has, does.
+    is_second = op.split(" ")[0].endswith("_1")
+    return kind == "MatMul" and len(shape) == 2 and (is_second or shape[0] >= 10_000_000)
