@@ -5,7 +5,6 @@ Where only one group can stand for the dataset, the largest does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from oomdoctor.facts import (
@@ -146,7 +145,8 @@ def _array_path(inventory: Inventory | None, group: FileGroup | None) -> str | N
         return None
     if inventory.root.endswith(".npy"):
         return inventory.root
-    return os.path.join(inventory.root, group.name) if group.name.endswith(".npy") else None
+    folder = inventory.root.rstrip("/")
+    return f"{folder}/{group.name}" if group.name.endswith(".npy") else None
 
 
 def _can_memory_map(arrays: list[tuple[FileGroup, GroupFootprint | None]]) -> bool:

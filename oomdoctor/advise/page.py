@@ -30,6 +30,10 @@ Conditions and sizes are expressions: facts, numbers, strings, `True` and `False
 are no calls. A fact that is missing makes a condition unknown, unless the rest decides it:
 `False and unknown` is false, `True or unknown` is true. So keep a condition to facts that one
 command knows together: joining a crash and a dataset by `or` gives a rule that never passes.
+
+In code, `model` is the reader's compiled model, `x` and `y` are arrays, and `dataset` is a batched
+`tf.data.Dataset`; everything else is imported or defined. Compare GPU memory with
+`machine.gpu_usable_bytes`, as the verdict does. Use `'...'` strings where a backslash is meant.
 """
 
 

@@ -1,0 +1,168 @@
+"""Runs the code of rules with the real TensorFlow; started by `test_snippets.py` as a script.
+
+Reads a JSON list of jobs, `{"name", "kind", "code"}`, from the file named first and writes the
+failures, name to message, to the file named second. TensorFlow is imported once for all of them.
+
+Every piece of code runs in a fresh folder, in a namespace of its own. A rule may count on this:
+
+In the folder (so that the paths a template falls back on exist):
+
+- `data/`: pictures in one folder per class, 3 classes
+- `x_train.npy`, `y_train.npy`: 30 pictures of 32×32×3 as uint8, and their classes
+- `data.h5`: the same as `x` and `y`;  `data.csv`: columns a, b and `label`
+- `model.keras`: the model below, saved
+
+In the namespace (what a person's own program has at that point):
+
+- `np`, `tf`, `keras`
+- `x`, `y`: the arrays, `x` as float32;  `x_val`, `y_val`: a few of them
+- `x_path`, `y_path`: their files;  `paths`, `labels`: the pictures and their classes
+- `load_image(path)`: an array;  `decode(path, label)`: for `Dataset.map`
+- `dataset`, `train_dataset`, `val_dataset`: batched, made from the arrays
+- `samples`: the same samples, not batched
+- `model`: compiled, functional, takes pictures of any size and ends in three classes, with a
+  convolution, BatchNormalization, pooling and Dense. For tables: takes columns a and b
+- `build_model()`: the same anew, not compiled;  `loss_fn`, `optimizer`: for training loops
+- `batch_size` = 8, `epochs` = 1
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+CLASSES = 3
+
+
+def build_model():
+    """Return a model for pictures of any size."""
+    import keras
+
+    inputs = keras.Input((None, None, 3))
+    hidden = keras.layers.Rescaling(1 / 255)(inputs)
+    hidden = keras.layers.Conv2D(4, 3, strides=4, padding="same", activation="relu")(hidden)
+    hidden = keras.layers.BatchNormalization()(hidden)
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
+    outputs = keras.layers.Dense(CLASSES, activation="softmax")(hidden)
+    return keras.Model(inputs, outputs)
+
+
+def build_table_model():
+    """Return a model for the columns of the table."""
+    import keras
+
+    inputs = {name: keras.Input((1,), name=name) for name in ("a", "b")}
+    hidden = keras.layers.Concatenate()(list(inputs.values()))
+    return keras.Model(inputs, keras.layers.Dense(CLASSES, activation="softmax")(hidden))
+
+
+def namespace_for(kind: str | None) -> dict[str, object]:
+    """Return what the code of a rule can count on; the folder is the current one."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    x, y = np.load("x_train.npy").astype("float32"), np.load("y_train.npy")
+    paths = sorted(str(path) for path in Path("data").rglob("*.png"))
+    names = sorted({Path(path).parent.name for path in paths})
+    model = build_table_model() if kind == "table" else build_model()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+
+    def load_image(path):
+        return keras.utils.img_to_array(keras.utils.load_img(path, target_size=(32, 32)))
+
+    def decode(path, label):
+        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        return tf.image.resize(image, (32, 32)), label
+
+    samples = tf.data.Dataset.from_tensor_slices((x, y))
+    return {
+        "__name__": "snippet",
+        "np": np,
+        "tf": tf,
+        "keras": keras,
+        "x": x,
+        "y": y,
+        "x_val": x[:6],
+        "y_val": y[:6],
+        "x_path": "x_train.npy",
+        "y_path": "y_train.npy",
+        "paths": paths,
+        "labels": [names.index(Path(path).parent.name) for path in paths],
+        "load_image": load_image,
+        "decode": decode,
+        "samples": samples,
+        "dataset": samples.batch(8),
+        "train_dataset": samples.batch(8),
+        "val_dataset": samples.take(6).batch(8),
+        "model": model,
+        "build_model": build_model,
+        "loss_fn": keras.losses.SparseCategoricalCrossentropy(),
+        "optimizer": keras.optimizers.Adam(),
+        "batch_size": 8,
+        "epochs": 1,
+    }
+
+
+def furnish(folder: Path, datasets: Path) -> None:
+    """Put the files that code may read into a folder."""
+    import h5py
+    import numpy as np
+
+    for name in ("x_train.npy", "y_train.npy"):
+        shutil.copy(datasets / "arrays" / name, folder / name)
+    for kind in sorted((datasets / "shapes" / "train").iterdir()):
+        (folder / "data" / kind.name).mkdir(parents=True)
+        for path in sorted(kind.iterdir())[:4]:
+            shutil.copy(path, folder / "data" / kind.name / path.name)
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["x"], file["y"] = np.load(folder / "x_train.npy"), np.load(folder / "y_train.npy")
+    rows = [f"{number / 10},{number * 2.0},{number % CLASSES}" for number in range(40)]
+    (folder / "data.csv").write_text("a,b,label\n" + "\n".join(rows) + "\n")
+    build_model().save(folder / "model.keras")
+
+
+def run(code: str, name: str, kind: str | None) -> str | None:
+    """Return None, or what went wrong."""
+    import keras
+
+    policy = keras.config.dtype_policy()
+    try:
+        exec(compile(code, name, "exec"), namespace_for(kind))
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        # What one piece of code sets for the whole process must not reach the next.
+        keras.config.set_dtype_policy(policy)
+        keras.backend.clear_session()
+        gc.collect()
+    return None
+
+
+def main() -> None:
+    """Run all jobs and write the failures."""
+    jobs_path, failures_path, datasets = map(Path, sys.argv[1:4])
+    failures = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        furnished = Path(scratch) / "furnished"
+        furnished.mkdir()
+        furnish(furnished, datasets)
+        for number, job in enumerate(json.loads(jobs_path.read_text())):
+            folder = Path(scratch) / str(number)
+            shutil.copytree(furnished, folder)
+            os.chdir(folder)
+            failure = run(job["code"], job["name"], job["kind"])
+            if failure is not None:
+                failures[job["name"]] = failure
+        os.chdir(scratch)
+    failures_path.write_text(json.dumps(failures))
+
+
+if __name__ == "__main__":
+    main()
