@@ -180,6 +180,6 @@ def _is_weight_gradient(op: str | None, shape: tuple[int, ...]) -> bool:
     if "BackpropFilter" in kind:
         return True
     # The gradient of `inputs @ weights` has two products: the second one belongs to the weights.
-    # A first layer has that one only, so its name says nothing; a first dimension no batch has, does.
+    # A first layer has that one only, unnumbered: then a first dimension that no batch has tells.
     is_second = op.split(" ")[0].endswith("_1")
     return kind == "MatMul" and len(shape) == 2 and (is_second or shape[0] >= 10_000_000)
