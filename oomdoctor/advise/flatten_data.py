@@ -122,6 +122,7 @@ def _groups(inventory: Inventory | None, footprint: Footprint | None) -> dict[st
         else None,
         "data.largest_array_bytes": array_memory.decoded_bytes if array_memory else None,
         "data.array_path": _array_path(inventory, biggest_array),
+        "data.labels_path": _array_path(inventory, _labels(arrays, biggest_array)),
         "data.can_memory_map": _can_memory_map(arrays) if inventory and footprint else None,
         "data.image_height": median[0] if len(median) >= 2 else None,
         "data.image_width": median[1] if len(median) >= 2 else None,
@@ -147,6 +148,15 @@ def _array_path(inventory: Inventory | None, group: FileGroup | None) -> str | N
         return inventory.root
     folder = inventory.root.rstrip("/")
     return f"{folder}/{group.name}" if group.name.endswith(".npy") else None
+
+
+def _labels(
+    arrays: list[tuple[FileGroup, GroupFootprint | None]], inputs: FileGroup | None
+) -> FileGroup | None:
+    """The labels that lie beside an array: of the same split, where it has one."""
+    targets = [group for group, _ in arrays if group.role == "targets"]
+    split = inputs.split if inputs else None
+    return next((group for group in targets if group.split == split), None)
 
 
 def _can_memory_map(arrays: list[tuple[FileGroup, GroupFootprint | None]]) -> bool:

@@ -148,6 +148,7 @@ _TABLE = (
         "data.largest_array_bytes", "bytes", "the largest group of arrays, as one array", _DATA
     ),
     FactName("data.array_path", "text", "path of the largest .npy file", _DATA),
+    FactName("data.labels_path", "text", "path of the .npy file with its labels", _DATA),
     FactName(
         "data.can_memory_map",
         "flag",

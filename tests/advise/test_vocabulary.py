@@ -128,9 +128,18 @@ def everything():
     )
     return Facts(
         machine=machine(gpu(processes=(GpuProcess(pid=1, name="python", used_bytes=GIB),))).machine,
-        inventory=inventory(group("x.npy"), group("pictures", kind="image", shape=(4, 5, 3))),
+        inventory=inventory(
+            group("x.npy"),
+            group("y.npy", role="targets"),
+            group("pictures", kind="image", shape=(4, 5, 3)),
+        ),
         footprint=footprint(
-            held("x.npy"), held("pictures"), stages=stages, feedings=ways, chosen=ways[0]
+            held("x.npy"),
+            held("y.npy", 1),
+            held("pictures"),
+            stages=stages,
+            feedings=ways,
+            chosen=ways[0],
         ),
         workload=Workload(
             model="net",
@@ -302,6 +311,20 @@ def test_only_plain_npy_files_that_are_loaded_whole_can_be_mapped(changes, whole
 )
 def test_the_path_of_an_array_is_given_only_where_it_is_one_file(root, name, path):
     assert data([group(name)], [held(name)], root=root)["data.array_path"] == path
+
+
+def test_the_labels_are_those_of_the_same_split():
+    groups = [
+        group("x_train.npy", split="train"),
+        group("y_val.npy", split="validation", role="targets"),
+        group("y_train.npy", split="train", role="targets"),
+    ]
+    measured = [held("x_train.npy", 999), held("y_val.npy", 1), held("y_train.npy", 1)]
+
+    flat = data(groups, measured)
+
+    assert flat["data.labels_path"] == "data/y_train.npy"
+    assert data(groups[:2], measured[:2])["data.labels_path"] is None
 
 
 def test_a_sum_is_unknown_when_one_term_is():
