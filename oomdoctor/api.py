@@ -26,6 +26,7 @@ def probe_machine(
     """Return the memory of this machine, or of the one that is named or declared.
 
     Example:
+        >>> import oomdoctor
         >>> machine = oomdoctor.probe_machine(ram="16GiB", vram="6GiB")
         >>> machine.gpus[0].free_bytes
         6442450944
@@ -74,6 +75,7 @@ def check(
     """Return whether a dataset fits in memory, and what to change if it does not.
 
     Example:
+        >>> import oomdoctor
         >>> report = oomdoctor.check("fixtures/datasets/shapes", ram="8GiB", vram="4GiB")
         >>> report.verdict
         'fits'

@@ -18,7 +18,7 @@ from oomdoctor.errors import OomDoctorError
 COMMANDS = {
     "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
     "check": "Tell whether a dataset fits in memory, and what to change if not.",
-    "rules": "List the rules, print one rule's page, or check rule files.",
+    "rules": "List the rules, or print the page of one RULE, given by id or name.",
 }
 
 

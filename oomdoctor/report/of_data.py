@@ -18,10 +18,11 @@ def data_line(inventory: Inventory) -> Line:
     about = "" if inventory.is_exact else "about "
     samples = "unknown" if inventory.samples is None else f"{inventory.samples:,}"
     classes = {name for group in inventory.groups for name, _ in group.classes}
-    text = (
-        f"{about}{samples} samples in {inventory.files:,} "
-        f"file{'' if inventory.files == 1 else 's'}, {format_bytes(inventory.stored_bytes)} on disk"
-    )
+    text = f"{about}{samples} samples"
+    if inventory.files:
+        plural = "" if inventory.files == 1 else "s"
+        stored = format_bytes(inventory.stored_bytes)
+        text += f" in {inventory.files:,} file{plural}, {stored} on disk"
     if len(classes) > 1:
         text += f", {len(classes):,} classes"
     return Line(state="fits", category="Data", text=text)
@@ -65,24 +66,27 @@ def groups_table(inventory: Inventory, footprint: Footprint | None, *, verbose: 
     """Return a row for each group of files."""
     groups = inventory.groups if verbose else inventory.groups[:MAX_GROUPS]
     held = {} if footprint is None else dict(zip(inventory.groups, footprint.groups, strict=True))
+    on_disk = inventory.files > 0
     rows = []
     for group in groups:
         measured = held.get(group)
+        stored = (format_bytes(group.stored_bytes),) if on_disk else ()
         rows.append(
             (
                 shorten(printable(group.name), MAX_NAME),
                 "unknown" if group.samples is None else f"{group.samples:,}",
                 _shape(group, measured.shape if measured else None),
                 (measured.dtype if measured else group.dtype) or "unknown",
-                format_bytes(group.stored_bytes),
+                *stored,
                 format_bytes(measured.decoded_bytes if measured else None),
             )
         )
     hidden = len(inventory.groups) - len(groups)
     title = "What is there" + (f" ({hidden} more groups: -v)" if hidden else "")
+    disk = ("on disk",) if on_disk else ()
     return Table(
         title=title,
-        headers=("group", "samples", "shape", "dtype", "on disk", "in memory"),
+        headers=("group", "samples", "shape", "dtype", *disk, "in memory"),
         rows=tuple(rows),
     )
 

@@ -28,7 +28,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         lines += of_machine.machine_lines(facts.machine, chosen=chosen)
     if facts.footprint is not None:
         has_gpu = bool(facts.machine and facts.machine.gpus)
-        tables.append(of_data.feeding_table(facts.footprint, has_gpu=has_gpu))
+        if len(facts.footprint.feedings) > 1:
+            tables.append(of_data.feeding_table(facts.footprint, has_gpu=has_gpu))
         tables.append(of_data.stages_table(facts.footprint))
     return View(
         title=f"oomdoctor {report.command}",

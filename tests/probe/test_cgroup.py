@@ -1,4 +1,4 @@
-"""Container limits, read from recorded trees and from trees made to be awkward."""
+"""Container limits, from trees laid out as real systems do and from awkward ones."""
 
 from __future__ import annotations
 
