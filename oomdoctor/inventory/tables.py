@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from oomdoctor.inventory import arrow_ipc, parquet
+from oomdoctor.inventory.arrow_ipc import read_arrow
 from oomdoctor.inventory.delimited import read_delimited
 from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.parquet import read_parquet
 from oomdoctor.inventory.parts import Part, Unreadable
 
 if TYPE_CHECKING:
@@ -19,12 +20,10 @@ def read(path: str, size_bytes: int) -> Iterator[Part]:
     if not size_bytes:
         raise Unreadable("empty file")
     name = os.path.basename(path).lower()
-    with sizing("a table"):
+    with sizing("a table"), open(path, "rb") as file:
         if name.endswith((".arrow", ".feather", ".ipc")):
-            with open(path, "rb") as file:
-                yield arrow_ipc.read_arrow(file, size_bytes)
+            yield read_arrow(file, size_bytes)
         elif ".parquet" in name or name.endswith(".pq"):
-            yield parquet.read_parquet(path, size_bytes)
+            yield read_parquet(file, size_bytes)
         else:
-            with open(path, "rb") as file:
-                yield read_delimited(file, size_bytes, is_tab=".tsv" in name)
+            yield read_delimited(file, size_bytes, is_tab=".tsv" in name)

@@ -6,6 +6,7 @@ import os
 import random
 import struct
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
@@ -117,10 +118,32 @@ def test_a_parquet_file_of_numbers_has_the_width_of_its_type(tmp_path):
     assert (part.elements, part.dtype, part.is_exact) == (10_000, "float32", True)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "float64", "bool"])
-def test_parquet_keeps_each_number_type(tmp_path, dtype):
-    pd.DataFrame({"a": range(20)}).astype(dtype).to_parquet(tmp_path / "a.parquet")
-    assert the_part(tmp_path / "a.parquet").dtype == dtype
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64", "float16", "float64", "bool"]
+)
+@pytest.mark.parametrize("version", ["1.0", "2.6"])
+def test_parquet_keeps_each_number_type(tmp_path, dtype, version):
+    table = pa.Table.from_pandas(pd.DataFrame({"a": range(20)}).astype(dtype))
+    pa.parquet.write_table(table, tmp_path / "a.parquet", version=version)
+    written = pa.parquet.read_schema(tmp_path / "a.parquet").field("a").type.to_pandas_dtype()
+    assert the_part(tmp_path / "a.parquet").dtype == np.dtype(written).name
+
+
+def test_parquet_dates_and_decimals_are_sized_in_bytes(tmp_path):
+    dates = pd.DataFrame({"a": pd.date_range("2020", periods=10), "b": range(10)})
+    dates.to_parquet(tmp_path / "a.parquet")
+    part = the_part(tmp_path / "a.parquet")
+    assert (part.dtype, part.memory_bytes, part.is_exact) == (None, 160, True)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (7, 150), (300, 20)])
+def test_parquet_counts_agree_with_the_footer_as_pyarrow_reads_it(tmp_path, shape):
+    frame = pd.DataFrame({f"c{i}": range(shape[0]) for i in range(shape[1])}, dtype="float64")
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=17)
+    footer = pa.parquet.read_metadata(tmp_path / "a.parquet")
+    part = the_part(tmp_path / "a.parquet")
+    assert part.samples == footer.num_rows == shape[0]
+    assert part.shape == (footer.num_columns,)
 
 
 def test_a_parquet_file_of_lists_counts_every_value(tmp_path):
@@ -181,6 +204,28 @@ def test_arrow_rows_beyond_what_the_buffers_hold_are_refused(tmp_path, hostile):
     assert struct.pack("<q", 777) in data
     path.write_bytes(data.replace(struct.pack("<q", 777), struct.pack("<q", 10**18)))
     assert hostile.reason(read, path) == "header claims more data than the file holds"
+
+
+def test_parquet_rows_beyond_what_a_file_can_hold_are_refused(tmp_path, hostile):
+    # A footer of one column and a count of rows, in Thrift's compact encoding.
+    column = bytes((0x15, 4, 0))  # field 1, a 32-bit number: INT64; end
+    rows = bytes((0x16,)) + b"\xfe" * 8 + b"\x01"
+    footer = bytes((0x29, 0x1C)) + column + rows + bytes((0,))
+    data = b"PAR1" + footer + struct.pack("<L", len(footer)) + b"PAR1"
+    (tmp_path / "a.parquet").write_bytes(data)
+    assert hostile.reason(read, tmp_path / "a.parquet") == (
+        "header claims more data than the file holds"
+    )
+
+
+@pytest.mark.parametrize(
+    "footer", [b"\x0c" * 10_000, b"\x19\xfc\xff\xff\xff\xff\x0f", b"\x19" * 50]
+)
+def test_parquet_footers_without_end_are_refused(tmp_path, hostile, footer):
+    data = b"PAR1" + footer + struct.pack("<L", len(footer)) + b"PAR1"
+    (tmp_path / "a.parquet").write_bytes(data)
+    with hostile.memory_below(2**20):
+        assert hostile.reason(read, tmp_path / "a.parquet")
 
 
 def test_damaged_tables_are_refused_or_sized_and_never_more(tmp_path, hostile):
