@@ -112,9 +112,8 @@ class _Scanner:
         notes = []
         if self._keras_ignores:
             notes.append(
-                f"{self._keras_ignores:,} pictures are in formats that "
                 "keras.utils.image_dataset_from_directory silently ignores "
-                "(it reads bmp, gif, jpeg, jpg and png)."
+                f"{self._keras_ignores:,} of the pictures (it reads bmp, gif, jpeg, jpg and png)."
             )
         if not is_complete:
             notes.append("The scan was interrupted: the figures cover what was seen until then.")

@@ -19,6 +19,8 @@ MAX_CLASSES = 10_000
 MAX_GROUPS = 500
 MAX_EXAMPLES = 3
 MAX_NOTES = 5
+MAX_SUFFIX = 8
+"""Longer than any format's own suffix: what follows the last dot is then a shard's number."""
 
 ONE_FILE_PER_SAMPLE = 64
 """From this many like arrays of rank three or less, each file is taken to be one sample."""
@@ -62,7 +64,15 @@ def place_of(parts: tuple[str, ...]) -> tuple[str | None, str, str | None]:
 
 
 def shard_name(name: str) -> str:
-    """Return a file name with its numbers as `*`, alike for all shards of one set."""
+    """Return a file name with its numbers as `*`, alike for all shards of one set.
+
+    Example:
+        >>> shard_name("part-00017.h5"), shard_name("a.tfrecord-00000-of-00010")
+        ('part-*.h5', 'a.tfrecord-*-of-*')
+    """
+    stem, dot, suffix = name.rpartition(".")
+    if dot and len(suffix) <= MAX_SUFFIX:
+        return _DIGITS.sub("*", stem) + dot + suffix
     return _DIGITS.sub("*", name)
 
 

@@ -122,11 +122,18 @@ def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
             f"{skipped.files:,} passed over: {skipped.reason} ({', '.join(skipped.examples)})"
             for skipped in facts.inventory.skipped
         ]
-    unknown = [finding for finding in report.findings if finding.outcome is Outcome.UNKNOWN]
-    if verbose:
-        for finding in unknown:
-            ways = "; ".join(f"{fact.name}: {fact.how_to_get}" for fact in finding.missing)
-            notes.append(f"{finding.rule} {finding.name} could not be decided. {ways}")
-    elif unknown:
-        notes.append(f"{len(unknown)} rules could not be decided from these facts; -v lists them.")
+    notes += _undecided(report, verbose=verbose)
     return tuple(printable(note) for note in dict.fromkeys(notes))
+
+
+def _undecided(report: Report, *, verbose: bool) -> list[str]:
+    """Return what would decide the rules that lacked a fact, one note for each way to give it."""
+    unknown = [finding for finding in report.findings if finding.outcome is Outcome.UNKNOWN]
+    if not verbose:
+        told = f"{len(unknown)} rules could not be decided from these facts; -v says what would."
+        return [told] if unknown else []
+    by_way: dict[str, list[str]] = {}
+    for finding in unknown:
+        for way in dict.fromkeys(fact.how_to_get for fact in finding.missing):
+            by_way.setdefault(way, []).append(f"{finding.rule} {finding.name}")
+    return [f"to decide {', '.join(rules)}: {way}" for way, rules in by_way.items()]
