@@ -1,106 +1,110 @@
-"""Read HDF5 files with h5py: the shape and dtype of each dataset, and none of its data.
+"""Read HDF5 files in a process of their own.
 
-Links out of the file are never followed, and data that lies in other files (external storage,
-virtual datasets) is noted and not opened. Keras keeps weights in HDF5 too; those are not data.
+The HDF5 library crashes on some damaged files (a segmentation fault, seen when changing bytes at
+random), and h5py cannot prevent it. So a second process looks into the files, one after the other;
+when it dies or hangs, the file at hand is unreadable and the next one gets a new process. What it
+reads and what it leaves alone is told in `hdf5_worker`.
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor._optional import import_optional
-from oomdoctor.errors import MissingPackageError
-from oomdoctor.inventory.guard import TOO_MUCH, sizing
-from oomdoctor.inventory.npy_header import dtype_name
+from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.parts import Part, Unreadable
-from oomdoctor.units import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ELSEWHERE_NOTE = "data lies in other files, which were not opened"
-TEXT_NOTE = "text of varying length: cannot be sized without reading it"
-UNWRITTEN_NOTE = "more elements than were ever written; the rest is a fill value"
+MISSING = "h5py is needed to read HDF5 files: pip install 'oomdoctor[hdf5]'"
+CRASHED = "crashes or hangs the HDF5 library"
 
-OBJECT_LIMIT = 10_000
-_KERAS = "Keras weights, not data"
-_SHAPE_LIMIT_BYTES = 2**50
-_PACKING_LIMIT = 2000
-"""What deflate reaches at most, twice over."""
+_TIMEOUT_SECONDS = 30.0
+# The path is handed over as it is here: oomdoctor may lie in a folder that only this process knows.
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
+    "from oomdoctor.inventory.hdf5_worker import serve; serve()"
+)
 
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield each dataset of a file."""
-    try:
-        h5py = import_optional("h5py", extra="hdf5", purpose="to read HDF5 files")
-    except MissingPackageError as error:
-        raise Unreadable(str(error)) from None
-    # Through the open file, h5py has no path from which it could find others.
-    with sizing("an HDF5 file"), open(path, "rb") as raw, h5py.File(raw, "r") as file:
-        if _is_weights(file, path):
-            raise Unreadable(_KERAS)
-        parts = list(_parts(h5py, file, size_bytes))
-    if not parts:
-        raise Unreadable("an HDF5 file without datasets")
-    yield from parts
+    if importlib.util.find_spec("h5py") is None:
+        raise Unreadable(MISSING)
+    with sizing("an HDF5 file"):
+        # A file that may not be opened has its own reason, which the library does not tell.
+        with open(path, "rb"):
+            pass
+        answer = _worker.ask(os.path.abspath(path), size_bytes)
+        if "reason" in answer:
+            raise Unreadable(answer["reason"])
+        for fields in answer["parts"]:
+            yield Part(**{**fields, "shape": tuple(fields["shape"])})
 
 
-def _is_weights(file: Any, path: str) -> bool:
-    names = set(file.attrs)
-    if names & {"model_config", "keras_version", "layer_names"}:
-        return True
-    return path.lower().endswith(".weights.h5") or ("layers" in file and "vars" in file)
+class _Worker:
+    """The second process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, path: str, size_bytes: int) -> dict[str, Any]:
+        """Return what the process says about a file."""
+        with self._lock:
+            process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            timer = threading.Timer(_TIMEOUT_SECONDS, process.kill)
+            timer.daemon = True
+            timer.start()
+            try:
+                process.stdin.write(json.dumps([path, size_bytes]).encode() + b"\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except BrokenPipeError:
+                line = b""
+            finally:
+                timer.cancel()
+            if not line.endswith(b"\n"):
+                self._end()
+                return {"reason": CRASHED}
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps([str(p) for p in sys.path])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Without this each thread of OpenBLAS reserves memory of its own.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        return self._process
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        # Leaving the block closes the pipes, in which a request may be stuck, and waits.
+        with suppress(BrokenPipeError), process:
+            pass
 
 
-def _parts(h5py: Any, file: Any, size_bytes: int) -> Iterator[Part]:
-    """Yield the parts of hard-linked datasets, each once, in the order of their names."""
-    found: list[tuple[str, Any]] = []
-    seen = 0
-
-    def visit(name: str, item: Any) -> bool | None:
-        nonlocal seen
-        seen += 1
-        if isinstance(item, h5py.Dataset):
-            found.append((name, item))
-        return True if seen >= OBJECT_LIMIT else None  # anything but None ends the visit
-
-    file.visititems(visit)
-    note = "stopped after 10,000 objects" if seen >= OBJECT_LIMIT else None
-    for name, dataset in found:
-        yield _part(h5py, name, dataset, size_bytes, note)
-
-
-def _part(h5py: Any, name: str, dataset: Any, size_bytes: int, note: str | None) -> Part:
-    shape, dtype = dataset.shape, dataset.dtype
-    if shape is None:  # an empty dataset has a type and no elements at all
-        shape = (0,)
-    elements = element_count(shape)
-    is_varying = h5py.check_vlen_dtype(dtype) is not None or dtype.hasobject
-    plain = None if is_varying else dtype_name(dtype.str) if dtype.kind != "V" else None
-    memory_bytes = None if plain or is_varying else elements * dtype.itemsize
-    if elements * dtype.itemsize > _SHAPE_LIMIT_BYTES:
-        raise Unreadable("header claims more data than any machine holds")
-    if dataset.is_virtual or dataset.external:
-        note = ELSEWHERE_NOTE
-    elif is_varying:
-        note = TEXT_NOTE
-    else:
-        stored_bytes = dataset.id.get_storage_size()
-        if stored_bytes > size_bytes:
-            raise Unreadable(TOO_MUCH)
-        if elements * dtype.itemsize > stored_bytes * _PACKING_LIMIT:
-            note = UNWRITTEN_NOTE
-    return Part(
-        format="hdf5",
-        kind="array",
-        samples=shape[0] if shape else 1,
-        shape=tuple(shape[1:]),
-        elements=None if is_varying else elements,
-        dtype=plain,
-        name=name,
-        memory_bytes=memory_bytes,
-        # Chunks lie scattered, so only contiguous data can be memory-mapped.
-        is_compressed=dataset.compression is not None or dataset.chunks is not None,
-        is_exact=not is_varying,
-        note=note,
-    )
+_worker = _Worker()
+atexit.register(_worker.close)

@@ -8,8 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from oomdoctor.inventory import hdf5
-from oomdoctor.inventory.hdf5 import ELSEWHERE_NOTE, TEXT_NOTE, UNWRITTEN_NOTE, read
+from oomdoctor.inventory import hdf5, hdf5_worker
+from oomdoctor.inventory.hdf5 import read
+from oomdoctor.inventory.hdf5_worker import ELSEWHERE_NOTE, TEXT_NOTE, UNWRITTEN_NOTE
 
 
 def parts_of(path):
@@ -120,11 +121,11 @@ def test_a_petabyte_that_was_never_written_is_refused_or_noted(tmp_path, hostile
 
 
 def test_no_more_objects_than_the_limit_are_visited(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "OBJECT_LIMIT", 5)
+    monkeypatch.setattr(hdf5_worker, "OBJECT_LIMIT", 5)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for i in range(20):
             file[f"x{i}"] = np.zeros(2)
-    parts = parts_of(tmp_path / "a.h5")
+    parts = hdf5_worker.parts_of(str(tmp_path / "a.h5"), 10**6)
     assert len(parts) == 5
     assert "stopped" in parts[0].note
 
@@ -151,6 +152,27 @@ def test_without_h5py_the_reason_names_the_extra(tmp_path):
     run = [sys.executable, "-c", code, str(tmp_path / "a.h5")]
     output = subprocess.run(run, capture_output=True, text=True, check=True).stdout
     assert "Unreadable h5py is needed to read HDF5 files: pip install 'oomdoctor[hdf5]'" in output
+
+
+def test_a_file_that_kills_its_reader_is_refused_and_the_next_one_read(
+    tmp_path, hostile, monkeypatch
+):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.zeros(3)
+    die = "import os, signal, sys; sys.stdin.readline(); os.kill(os.getpid(), signal.SIGSEGV)"
+    hdf5._worker.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(hdf5, "_START", die)
+        assert hostile.reason(read, tmp_path / "a.h5") == hdf5.CRASHED
+    assert parts_of(tmp_path / "a.h5")[0].samples == 3
+
+
+def test_a_file_that_hangs_its_reader_is_given_up(tmp_path, hostile, monkeypatch):
+    (tmp_path / "a.h5").write_bytes(b"x")
+    hdf5._worker.close()
+    monkeypatch.setattr(hdf5, "_START", "import time; time.sleep(600)")
+    monkeypatch.setattr(hdf5, "_TIMEOUT_SECONDS", 0.2)
+    assert hostile.reason(read, tmp_path / "a.h5") == hdf5.CRASHED
 
 
 def test_a_damaged_file_is_refused_or_read_and_never_more(tmp_path, hostile):
