@@ -132,7 +132,7 @@ def _part(h5py: Any, name: str, dataset: Any, size_bytes: int, note: str | None)
     return Part(
         format="hdf5",
         kind="array",
-        samples=shape[0] if shape else 1,
+        samples=(shape[0] if shape else 1) if elements else 0,
         shape=tuple(shape[1:]),
         elements=None if is_varying else elements,
         dtype=plain,
