@@ -30,6 +30,7 @@ def with_real_paths(values):
         **values,
         "data.root": ROOTS.get(values["data.format"], "data"),
         "data.array_path": "x_train.npy",
+        "data.labels_path": "y_train.npy",
     }
 
 
