@@ -116,10 +116,11 @@ def test_arrays_too_large_for_the_gpu_stay_in_ram_before_anything_else(pictures)
     found = remedies(report.findings)
     assert found[:2] == ["keep_dataset_on_cpu", "stream_dataset"]
     assert {"cpu_fallback", "mmap", "subset"} <= {*found}
-    assert not CANNOT_SHRINK_DATA & {*found}
-    assert all(
-        finding.makes_it_fit for finding in fired(report.findings) if finding.severity != "info"
-    )
+    for finding in fired(report.findings):
+        if finding.remedy in CANNOT_SHRINK_DATA:  # for the step that comes after, and says so
+            assert (finding.makes_it_fit, finding.severity.value) == (False, "info")
+        elif finding.severity.value != "info":
+            assert finding.makes_it_fit
 
 
 def test_where_neither_memory_holds_the_arrays_keeping_them_in_ram_is_not_enough(pictures):
