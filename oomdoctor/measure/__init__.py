@@ -1,0 +1,1 @@
+"""A training step under TensorFlow's real allocator: its peak, and what holds it."""

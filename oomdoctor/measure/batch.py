@@ -1,0 +1,299 @@
+"""A model → the batches its step can be fed with. Runs inside the worker.
+
+A *candidate* is a structure of `TensorSpec` with a free batch dimension. Custom losses and
+custom train steps do not say what they take, so there can be several candidates; the first that
+traces is used. Values are random: they do not change memory, except that indices must be valid
+and should be as varied as real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oomdoctor.errors import InputError, UsageError
+from oomdoctor.measure.spec import ModelSpec, Shape
+
+_SPARSE = ("sparse_categorical_crossentropy", "SparseCategoricalCrossentropy")
+_INDEX_LAYERS = {"Embedding": "input_dim", "ReversibleEmbedding": "input_dim"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a batch: its spec, and the values below which it must stay."""
+
+    spec: Any
+    below: int | None = None
+
+
+def candidates(model: Any, spec: ModelSpec, kind: str) -> Iterator[Any]:
+    """Yield structures of `Field`, the likeliest first."""
+    x = _inputs(model, spec)
+    if kind == "predict":
+        yield (x,)
+        return
+    custom = _has_custom_step(model, kind)
+    if custom and not _losses(model):
+        yield from ((x,), x)
+    for y in _targets(model, x):
+        yield (x, y)
+    yield (x,)
+    yield x
+
+
+def specs_of(fields: Any, batch_size: int | None) -> Any:
+    """Return the structure of `TensorSpec`, for one batch size or for any."""
+    import tensorflow as tf
+
+    return tf.nest.map_structure(
+        lambda field: (
+            tf.TensorSpec([batch_size, *field.spec.shape[1:]], field.spec.dtype)
+            if field.spec.shape[0] is None
+            else field.spec
+        ),
+        fields,
+    )
+
+
+def make(fields: Any, batch_size: int) -> Any:
+    """Return one batch with random values."""
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda field: _random(field, batch_size), fields)
+
+
+def check_batch_size(fields: Any, batch_size: int) -> None:
+    """Raise if the model was built for one batch size only, and it is another."""
+    import tensorflow as tf
+
+    for field in tf.nest.flatten(fields):
+        fixed = field.spec.shape[0]
+        if fixed is not None and fixed != batch_size:
+            raise UsageError(
+                f"The model takes batches of {fixed} only, not {batch_size}: build it with "
+                "Input(shape=...) instead of Input(batch_shape=...)."
+            )
+
+
+def default_loss(model: Any) -> str:
+    """Return a loss that suits the first output of an uncompiled model."""
+    outputs = getattr(model, "outputs", None) or []
+    classes = outputs[0].shape[-1] if outputs and len(outputs[0].shape) > 1 else None
+    if len(outputs) == 1 and classes is not None and classes > 1:
+        return "sparse_categorical_crossentropy"
+    return "mse"
+
+
+def _random(field: Field, batch_size: int) -> Any:
+    import tensorflow as tf
+
+    shape = [batch_size, *field.spec.shape[1:]]
+    dtype = field.spec.dtype
+    if dtype == tf.string:
+        return tf.fill(shape, "a")
+    if dtype.is_floating and field.below is None:
+        # A raw op: one allocation, where tf.random.uniform would leave its temporaries' holes.
+        return tf.raw_ops.RandomUniform(shape=shape, dtype=dtype)
+    below = field.below or (2 if dtype == tf.bool else 256 if dtype == tf.uint8 else 2)
+    whole = dtype if dtype in (tf.int32, tf.int64) else tf.int32
+    values = tf.raw_ops.RandomUniformInt(
+        shape=shape, minval=tf.constant(0, whole), maxval=tf.constant(below, whole)
+    )
+    return values if whole == dtype else tf.cast(values, dtype)
+
+
+def _has_custom_step(model: Any, kind: str) -> bool:
+    import keras
+
+    name = "train_step" if kind == "train" else "test_step"
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def _inputs(model: Any, spec: ModelSpec) -> Any:
+    """Return the structure the model is called with."""
+    import keras
+    import tensorflow as tf
+
+    struct = getattr(model, "_inputs_struct", None)
+    if struct is None and getattr(model, "inputs", None):
+        struct = model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
+    if struct is None:
+        struct = _struct_of_build(model, spec)
+    flat = tf.nest.flatten(struct)
+    below = [_below(model, tensor, len(flat)) for tensor in flat]
+    shapes = [_resolve(tensor, spec, flat) for tensor in flat]
+    fields = [
+        Field(tf.TensorSpec(shape, spec.input_dtype or keras.backend.standardize_dtype(t.dtype)), b)
+        for t, shape, b in zip(flat, shapes, below, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(struct, fields)
+
+
+def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
+    """Return the inputs of a subclassed model: from its build shapes, or from the spec."""
+    import keras
+    import tensorflow as tf
+
+    dtype = spec.input_dtype or ("int32" if _index_layers(model) else "float32")
+    if isinstance(spec.input_shape, dict):
+        return {
+            name: keras.KerasTensor((None, *shape), dtype, name=name)
+            for name, shape in spec.input_shape.items()
+        }
+    if spec.input_shape is not None:
+        return keras.KerasTensor((None, *spec.input_shape), dtype)
+    shapes = getattr(model, "_build_shapes_dict", None)
+    if not shapes:
+        raise InputError(
+            "The model does not say what it takes: give the input's shape, or build the model."
+        )
+    struct = next(iter(shapes.values())) if len(shapes) == 1 else dict(shapes)
+    return _tensors_of(struct, dtype, tf)
+
+
+def _tensors_of(struct: Any, dtype: str, tf: Any) -> Any:
+    import keras
+
+    if isinstance(struct, dict):
+        return {name: _tensors_of(inner, dtype, tf) for name, inner in struct.items()}
+    if all(size is None or isinstance(size, int) for size in struct):
+        return keras.KerasTensor((None, *struct[1:]), dtype)
+    return [_tensors_of(inner, dtype, tf) for inner in struct]
+
+
+def _resolve(tensor: Any, spec: ModelSpec, flat: list[Any]) -> tuple[int | None, ...]:
+    """Return an input's shape with its unknown sizes filled in from the spec."""
+    shape = tuple(tensor.shape)
+    wanted: Shape | None
+    if isinstance(spec.input_shape, dict):
+        wanted = spec.input_shape.get(tensor.name)
+    else:
+        wanted = spec.input_shape if len(flat) == 1 else None
+    if wanted is not None:
+        if len(wanted) != len(shape) - 1 or any(
+            known not in (None, size) for known, size in zip(shape[1:], wanted, strict=False)
+        ):
+            raise UsageError(
+                f"The input {tensor.name} takes samples of shape {shape[1:]}, not {wanted}."
+            )
+        return (shape[0], *wanted)
+    if None in shape[1:]:
+        raise UsageError(
+            f"The input {tensor.name} has no fixed size {shape[1:]}: say which one to measure."
+        )
+    return shape
+
+
+def _index_layers(model: Any) -> list[Any]:
+    return [layer for layer in _all_layers(model) if type(layer).__name__ in _INDEX_LAYERS]
+
+
+def _all_layers(layer: Any) -> list[Any]:
+    flatten = getattr(layer, "_flatten_layers", None)
+    return list(flatten()) if flatten is not None else []
+
+
+def _below(model: Any, tensor: Any, inputs: int) -> int | None:
+    """Return the least vocabulary of the embeddings that an input feeds."""
+    reached = _reached_from(model, tensor) if inputs > 1 else None
+    layers = [
+        layer
+        for layer in _index_layers(model)
+        if reached is None or any(layer in _all_layers(op) for op in reached)
+    ]
+    sizes = [getattr(layer, _INDEX_LAYERS[type(layer).__name__]) for layer in layers]
+    return min(sizes, default=None)
+
+
+def _reached_from(model: Any, tensor: Any) -> list[Any] | None:
+    """Return the operations of a functional model that take an input, directly or not."""
+    operations = getattr(model, "_operations", None) or getattr(model, "operations", None)
+    if operations is None:
+        return None
+    known = {id(tensor)}
+    reached = []
+    for _ in range(2):  # operations are sorted by depth, mostly: a second look finds the rest
+        for operation in operations:
+            for node in getattr(operation, "_inbound_nodes", []):
+                if any(id(source) in known for source in node.input_tensors):
+                    known.update(id(output) for output in node.output_tensors)
+                    reached.append(operation)
+    return reached
+
+
+def _losses(model: Any) -> Any:
+    return getattr(model, "loss", None)
+
+
+def _targets(model: Any, x: Any) -> Iterator[Any]:
+    """Yield structures of targets: what the losses say, dense ones, then sparse ones."""
+    import tensorflow as tf
+
+    outputs = _outputs(model, x)
+    if outputs is None:
+        return
+    flat = tf.nest.flatten(outputs)
+    sparse = _sparse_flags(model, outputs, len(flat))
+    names = _output_names(model, len(flat))
+    seen = []
+    for flags in (sparse, [False] * len(flat), [True] * len(flat)):
+        if flags in seen:
+            continue
+        seen.append(flags)
+        fields = [_target(output, flag) for output, flag in zip(flat, flags, strict=True)]
+        if isinstance(_losses(model), dict) and not isinstance(outputs, dict) and names:
+            yield {
+                name: f for name, f in zip(names, fields, strict=True) if _losses(model).get(name)
+            }
+        else:
+            yield tf.nest.pack_sequence_as(outputs, fields)
+
+
+def _outputs(model: Any, x: Any) -> Any:
+    """Return the structure of what the model gives, or None where it has no `call`."""
+    import keras
+    import tensorflow as tf
+
+    struct = getattr(model, "_outputs_struct", None)
+    if struct is not None:
+        return struct
+    tensors = tf.nest.map_structure(
+        lambda field: keras.KerasTensor(
+            tuple(field.spec.shape), keras.backend.standardize_dtype(field.spec.dtype)
+        ),
+        x,
+    )
+    try:
+        return model.compute_output_spec(tensors)
+    except Exception:  # a model that only has a train_step has no call
+        return None
+
+
+def _target(output: Any, sparse: bool) -> Field:
+    import tensorflow as tf
+
+    shape = tuple(output.shape)
+    if sparse and len(shape) > 1:
+        return Field(tf.TensorSpec(shape[:-1], tf.int32), below=shape[-1])
+    return Field(tf.TensorSpec(shape, tf.float32))
+
+
+def _sparse_flags(model: Any, outputs: Any, count: int) -> list[bool]:
+    losses = _losses(model)
+    if isinstance(losses, dict):
+        names = list(outputs) if isinstance(outputs, dict) else _output_names(model, count)
+        return [_is_sparse(losses.get(name)) for name in names] if names else [False] * count
+    if isinstance(losses, (list, tuple)):
+        return [_is_sparse(loss) for loss in losses] + [False] * (count - len(losses))
+    return [_is_sparse(losses)] * count
+
+
+def _is_sparse(loss: Any) -> bool:
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    return name in _SPARSE
+
+
+def _output_names(model: Any, count: int) -> list[str]:
+    names = list(getattr(model, "output_names", None) or [])
+    return names if len(names) == count else []

@@ -1,0 +1,327 @@
+"""One traced step of a model, and what running it holds. Runs inside the worker.
+
+The step is traced once with a free batch dimension, which serves every batch size. Where that
+fails (code that reads the batch size while tracing) it is traced for each size anew.
+
+Compared with `fit`: the batch is one set of tensors on the device, alive for the whole step; no
+`tf.data` pipeline runs, whose buffers lie in host memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from oomdoctor.errors import InputError
+from oomdoctor.measure import batch as batches
+from oomdoctor.measure.build import load_callable
+from oomdoctor.measure.events import record
+from oomdoctor.measure.spec import AllocationTrace, ModelSpec, Trial
+from oomdoctor.measure.trace import INPUTS, Holder, StepNames, explain
+
+_METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
+
+
+class Step:
+    """A model's train, test or predict step as TensorFlow runs it."""
+
+    def __init__(self, model: Any, spec: ModelSpec, kind: str) -> None:
+        self.model = model
+        self.spec = spec
+        self.kind = kind
+        self.notes: list[str] = []
+        self.scopes: dict[str, str] = {}
+        self.optimizers: set[str] = set()
+        self.fields: Any = None
+        self.free = True
+        self._function: Any = None
+        self._concrete: dict[int | None, Any] = {}
+        self._trace()
+
+    def function(self, batch_size: int) -> Any:
+        """Return the traced step for a batch size."""
+        key = None if self.free else batch_size
+        if key not in self._concrete:
+            with _scopes_noted(self.model, self.scopes, self.optimizers):
+                self._concrete[key] = self._function.get_concrete_function(
+                    batches.specs_of(self.fields, key)
+                )
+        return self._concrete[key]
+
+    def data(self, batch_size: int) -> Any:
+        """Return one batch on the device."""
+        if self.spec.data is not None:
+            return load_callable(self.spec.data)(batch_size)
+        batches.check_batch_size(self.fields, batch_size)
+        return batches.make(self.fields, batch_size)
+
+    def _trace(self) -> None:
+        errors = []
+        for fields in self._candidates():
+            for free in (True, False):
+                self.fields, self.free = fields, free
+                try:
+                    self._new_function()
+                    self.function(2)
+                except Exception as error:  # the user's code may raise anything
+                    if _is_oom(error):
+                        raise
+                    errors.append(error)
+                    continue
+                if not free:
+                    self.notes.append(
+                        "The step cannot be traced for any batch size at once "
+                        f"({_first_line(errors[-1])}), so each size is traced anew."
+                    )
+                return
+        raise InputError(
+            f"The model's {_METHODS[self.kind]} cannot be traced: "
+            f"{type(errors[0]).__name__}: {_first_line(errors[0])}"
+        ) from errors[0]
+
+    def _candidates(self) -> Iterator[Any]:
+        import tensorflow as tf
+
+        if self.spec.data is None:
+            yield from batches.candidates(self.model, self.spec, self.kind)
+            return
+        example = load_callable(self.spec.data)(2)
+        yield tf.nest.map_structure(
+            lambda value: batches.Field(
+                tf.TensorSpec([None, *tf.convert_to_tensor(value).shape[1:]], value.dtype)
+            ),
+            example,
+        )
+
+    def _new_function(self) -> None:
+        import tensorflow as tf
+
+        method = getattr(self.model, _METHODS[self.kind])
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator,unused-ignore]
+        def one_step(data: Any) -> Any:
+            return method(data)
+
+        # A model that only has a train_step cannot be called to build it; the trace builds it.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            self.model._symbolic_build(data_batch=batches.specs_of(self.fields, None))
+        optimizer = getattr(self.model, "optimizer", None)
+        if self.kind == "train" and optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        jit = self.model.jit_compile if self.kind != "predict" or self.model.compiled else False
+        self._function = tf.function(one_step, reduce_retracing=True, jit_compile=bool(jit))
+        self._concrete = {}
+
+
+def run_trial(step: Step, batch_size: int, steps: int, trace: bool, folder: str | None) -> Trial:
+    """Run a step a few times and return what it held.
+
+    Args:
+        step: The traced step.
+        batch_size: Samples on one device.
+        steps: How often to run it; the first is told apart from the rest.
+        trace: Whether one more step is run under the profiler.
+        folder: Where the profiler may write.
+    """
+    import tensorflow as tf
+
+    began = time.perf_counter()
+    device = device_name()
+    log: dict[str, Any] = {}
+    try:
+        gc.collect()
+        function = step.function(batch_size)
+        data = step.data(batch_size)
+        peaks, seconds = [], []
+        for _ in range(max(2, steps)):
+            started = time.perf_counter()
+            peaks.append(_peak_of(function, data, device))
+            seconds.append(time.perf_counter() - started)
+        log["current_bytes"] = tf.config.experimental.get_memory_info(device)["current"]
+        if trace:
+            log["trace"] = _trace_of(step, function, data, device, folder)
+    except tf.errors.ResourceExhaustedError as error:
+        return Trial(
+            batch_size,
+            "oom",
+            step.kind,
+            seconds=time.perf_counter() - began,
+            device=device,
+            message=oom_line(error),
+            notes=tuple(step.notes),
+        )
+    return Trial(
+        batch_size,
+        "fits",
+        step.kind,
+        peak_bytes=max(peaks[1:]),
+        first_step_peak_bytes=peaks[0],
+        step_peaks=tuple(peaks[1:]),
+        seconds=time.perf_counter() - began,
+        step_seconds=min(seconds[1:]),
+        device=device,
+        notes=tuple(step.notes),
+        **log,
+    )
+
+
+def device_name() -> str:
+    """Return the device that is measured."""
+    import tensorflow as tf
+
+    return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
+
+
+def oom_line(error: Exception) -> str:
+    """Return the sentence of an out-of-memory error that says what was asked for."""
+    lines = str(error).splitlines()
+    return next((line.strip() for line in lines if "OOM when" in line), lines[0])[:500]
+
+
+def _peak_of(function: Any, data: Any, device: str) -> int:
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats(device)
+    _finish(function(data))
+    return int(tf.config.experimental.get_memory_info(device)["peak"])
+
+
+def _finish(outputs: Any) -> None:
+    """Wait until a step has run, and let go of what it returned."""
+    import tensorflow as tf
+
+    for output in tf.nest.flatten(outputs):
+        if hasattr(output, "numpy") and output.shape.rank == 0:
+            output.numpy()
+
+
+def _trace_of(
+    step: Step, function: Any, data: Any, device: str, folder: str | None
+) -> AllocationTrace:
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats(device)
+    start_bytes = tf.config.experimental.get_memory_info(device)["current"]
+    events = record(lambda: _finish(function(data)), folder)
+    peak_bytes = tf.config.experimental.get_memory_info(device)["peak"]
+    names = _names_of(step, function, data)
+    return explain(events, names, start_bytes=start_bytes, allocator_peak_bytes=peak_bytes)
+
+
+def _names_of(step: Step, function: Any, data: Any) -> StepNames:
+    import tensorflow as tf
+
+    variables = list(_variables(step.model))
+    holders = [holder for holder, _ in variables]
+    places = {id(variable): index for index, (_, variable) in enumerate(variables)}
+    for tensor in tf.nest.flatten(data):
+        size = tensor.dtype.size * int(tf.size(tensor))
+        shape = tuple(tensor.shape)
+        holders.append(Holder("batch", "activations", INPUTS, shape, tensor.dtype.name, size))
+    return StepNames(
+        scopes=step.scopes,
+        optimizers=frozenset(step.optimizers),
+        writes=_writes(function, places),
+        holders=tuple(holders),
+    )
+
+
+def _variables(model: Any) -> Iterator[tuple[Holder, Any]]:
+    """Yield every variable of a model, its metrics and its optimizer, with what it is."""
+    owners: dict[int, str] = {}
+    for layer in [model, *model._flatten_layers(include_self=False)]:
+        for variable in [*layer._trainable_variables, *layer._non_trainable_variables]:
+            owners.setdefault(id(variable), _layer_name(layer, model))
+    by_slot_name = {v.path.replace("/", "_"): owners.get(id(v)) for v in model.variables}
+    optimizer = getattr(model, "optimizer", None)
+    slots = {id(v) for v in optimizer.variables} if optimizer is not None else set()
+    found = [*model.variables, *model.metrics_variables]
+    found += list(optimizer.variables) if optimizer is not None else []
+    seen = set()
+    for variable in found:
+        if id(variable) in seen:
+            continue
+        seen.add(id(variable))
+        is_slot = id(variable) in slots
+        layer = _layer_of_slot(variable, by_slot_name) if is_slot else owners.get(id(variable))
+        value = variable._value
+        yield (
+            Holder(
+                name=variable.path,
+                part="optimizer" if is_slot else "weights",
+                layer=layer,
+                shape=tuple(variable.shape),
+                dtype=str(variable.dtype),
+                size_bytes=value.dtype.size * (value.shape.num_elements() or 0),
+                trainable=bool(variable.trainable) and not is_slot,
+            ),
+            value,
+        )
+
+
+def _layer_of_slot(slot: Any, by_slot_name: dict[str, str | None]) -> str | None:
+    name = slot.path.rpartition("/")[2]
+    fitting = [known for known in by_slot_name if name.startswith(known)]
+    return by_slot_name[max(fitting, key=len)] if fitting else None
+
+
+def _writes(function: Any, places: dict[int, int]) -> dict[str, int]:
+    """Return which nodes write which variable; only such nodes replace its buffer."""
+    handles = {id(v.handle): places[id(v)] for v in function.variables if id(v) in places}
+    inputs = {
+        inner.op.name: handles[id(outer)]
+        for outer, inner in function.graph.captures
+        if id(outer) in handles
+    }
+    return {
+        op.name: inputs[op.inputs[0].op.name]
+        for op in function.graph.get_operations()
+        if op.type.startswith("Assign") and op.inputs and op.inputs[0].op.name in inputs
+    }
+
+
+def _layer_name(layer: Any, model: Any) -> str:
+    path = str(getattr(layer, "path", None) or layer.name)
+    return path.removeprefix(f"{model.name}/")
+
+
+@contextlib.contextmanager
+def _scopes_noted(model: Any, scopes: dict[str, str], optimizers: set[str]) -> Iterator[None]:
+    """Note which name scope each layer opens while a step is traced.
+
+    TensorFlow makes scopes unique by adding numbers, which cannot be told from Keras's own.
+    """
+    import keras
+    import tensorflow as tf
+
+    scope_class = keras.name_scope
+    enter = scope_class.__enter__
+
+    def noting_enter(self: Any) -> Any:
+        result = enter(self)
+        caller = getattr(self, "caller", None)
+        scope = tf.get_current_name_scope()
+        if isinstance(caller, keras.optimizers.Optimizer):
+            optimizers.add(scope.rpartition("/")[2])
+        elif isinstance(caller, keras.Layer) and scope:
+            scopes[scope] = _layer_name(caller, model)
+        return result
+
+    scope_class.__enter__ = noting_enter
+    try:
+        yield
+    finally:
+        scope_class.__enter__ = enter
+
+
+def _is_oom(error: Exception) -> bool:
+    import tensorflow as tf
+
+    return isinstance(error, tf.errors.ResourceExhaustedError)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

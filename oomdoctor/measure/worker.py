@@ -1,0 +1,164 @@
+"""The process that owns TensorFlow: reads requests, runs trials, writes answers.
+
+Started by `runner.py`, which sets the environment first: TensorFlow reads it while it is
+imported. Requests and answers are lines of JSON on two file descriptors of their own, so that
+what the user's code prints cannot disturb them. The worker ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+from typing import Any
+
+import msgspec
+
+from oomdoctor.errors import OomDoctorError, UsageError
+from oomdoctor.measure.spec import ModelSpec
+
+
+class Request(msgspec.Struct):
+    """One line from the runner. `spec` comes first and once; then trials."""
+
+    spec: ModelSpec | None = None
+    limit_bytes: int | None = None
+    threads: int = 1
+    folder: str | None = None
+    batch_size: int = 0
+    steps: int = 3
+    trace: bool = False
+    kind: str = "train"
+
+
+class Serving:
+    """What the worker keeps between requests."""
+
+    def __init__(self) -> None:
+        self.spec = ModelSpec("")
+        self.folder: str | None = None
+        self.model: Any = None
+        self.notes: list[str] = []
+        self.steps: dict[str, Any] = {}
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """Return the answer to one request; what is wrong with the user's model is an answer."""
+        try:
+            if request.spec is not None:
+                self._load(request)
+                return {"notes": self.notes}
+            return {"trial": self._trial(request)}
+        except OomDoctorError as error:
+            return {"error": str(error), "usage": isinstance(error, UsageError)}
+        except Exception as error:  # the user's code may raise anything
+            if type(error).__name__ == "ResourceExhaustedError":
+                from oomdoctor.measure.step import oom_line
+
+                return {"oom": oom_line(error)}
+            return {"error": f"{type(error).__name__}: {error}"[:2000], "usage": False}
+
+    def _load(self, request: Request) -> None:
+        from oomdoctor.measure.build import build_model
+
+        assert request.spec is not None
+        self.spec, self.folder = request.spec, request.folder
+        prepare_devices(request.limit_bytes, request.threads)
+        self.model, self.notes = build_model(request.spec)
+        if request.spec.replicas > 1:
+            self.notes.append(
+                f"One of {request.spec.replicas} replicas was measured; the buffers that exchange "
+                "gradients between them are not included."
+            )
+
+    def _trial(self, request: Request) -> Any:
+        from oomdoctor.measure.step import Step, run_trial
+
+        if request.kind not in self.steps:
+            step = Step(self.model, self.spec, request.kind)
+            step.notes[:0] = self.notes
+            self.steps[request.kind] = step
+        share = -(-request.batch_size // self.spec.replicas)
+        return run_trial(self.steps[request.kind], share, request.steps, request.trace, self.folder)
+
+
+def prepare_devices(limit_bytes: int | None, threads: int) -> None:
+    """Set up threads, and the limit of a GPU. A CPU's limit was set in the environment."""
+    import tensorflow as tf
+
+    if threads > 0:
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    for index, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        if index == 0 and limit_bytes is not None:
+            limit = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 1024**2)
+            tf.config.set_logical_device_configuration(gpu, [limit])
+        else:
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def die_with_parent(parent: int, folder: str | None) -> None:
+    """End this process when its parent has ended, even while TensorFlow is busy."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait_for_signal() -> None:
+        signal.sigwait({signal.SIGTERM})
+        leave(folder)
+
+    threading.Thread(target=wait_for_signal, daemon=True).start()
+    if sys.platform.startswith("linux"):
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+    if os.getppid() != parent:
+        leave(folder)
+
+
+def leave(folder: str | None) -> None:
+    """End at once: threads of TensorFlow would keep an orderly exit waiting."""
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def volunteer_for_the_oom_killer() -> None:
+    """If host memory runs out, this process shall go, not the user's notebook."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
+    except OSError:
+        pass
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the request pipe is closed.
+
+    Args:
+        arguments: The descriptors to read and to write, the parent's process id, and the
+            folder to remove at the end.
+    """
+    reading, writing, parent = (int(value) for value in arguments[:3])
+    folder = arguments[3]
+    die_with_parent(parent, folder)
+    volunteer_for_the_oom_killer()
+    requests: queue.Queue[bytes] = queue.Queue()
+
+    def read() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                requests.put(line)
+        leave(folder)
+
+    threading.Thread(target=read, daemon=True).start()
+    serving = Serving()
+    decoder = msgspec.json.Decoder(Request)
+    with os.fdopen(writing, "wb", buffering=0) as answers:
+        while True:
+            answer = serving.answer(decoder.decode(requests.get()))
+            sys.stdout.flush()
+            answers.write(msgspec.json.encode(answer) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
