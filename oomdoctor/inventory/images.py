@@ -97,7 +97,9 @@ def _open_with_pillow(file: Any, size_bytes: int) -> tuple[Shape, str]:
         with warnings.catch_warnings():
             # Pillow warns of pictures that would be large if decoded; nothing is decoded here.
             warnings.simplefilter("ignore")
-            with Image.open(file, formats=_PILLOW_FORMATS) as image:
+            Image.init()
+            known = [name for name in _PILLOW_FORMATS if name in Image.OPEN]
+            with Image.open(file, formats=known) as image:
                 width, height = image.size
                 mode = image.mode
     except Image.DecompressionBombError:

@@ -241,6 +241,8 @@ class _Scanner:
                 files=files if is_first else 0,
                 stored_bytes=stored_bytes,
                 class_name=class_name if inside else None,
+                note=part.note,
+                is_exact=part.is_exact,
             )
             return
         split, label = _label_of_file(chunk, name, part.name)

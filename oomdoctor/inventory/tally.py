@@ -108,6 +108,10 @@ class _Group:
     is_exact: bool = True
     notes: list[str] = field(default_factory=list)
 
+    def see_note(self, note: str | None) -> None:
+        if note and note not in self.notes and len(self.notes) < MAX_NOTES:
+            self.notes.append(note)
+
     def see_shape(self, shape: Shape, count: int, path: str) -> None:
         size = element_count(shape)
         if self.largest is None or size > self.largest[0]:
@@ -140,11 +144,15 @@ class Tally:
         files: int,
         stored_bytes: int,
         class_name: str | None,
+        note: str | None = None,
+        is_exact: bool = True,
     ) -> None:
-        """Add pictures of one folder: shapes with how many have each and one path."""
+        """Add pictures of one folder or archive: shapes, how many have each, and one path."""
         group = self._group(key)
         group.files += files
         group.stored_bytes += stored_bytes
+        group.is_exact &= is_exact
+        group.see_note(note)
         for shape, count, path in shapes:
             elements = element_count(shape)
             group.samples = (group.samples or 0) + count
@@ -177,8 +185,7 @@ class Tally:
                 group.whole_shapes[whole] = group.whole_shapes.get(whole, 0) + 1
         group.is_compressed |= part.is_compressed
         group.is_exact &= part.is_exact
-        if part.note and part.note not in group.notes and len(group.notes) < MAX_NOTES:
-            group.notes.append(part.note)
+        group.see_note(part.note)
 
     def skip(self, reason: str, path: str, *, files: int = 1) -> None:
         """Count a file that was passed over; the first few by name are kept as examples."""
