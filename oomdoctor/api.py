@@ -11,7 +11,7 @@ from typing import Any
 
 from oomdoctor import _show
 from oomdoctor.errors import InputError, UsageError
-from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage
+from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage, Workload
 from oomdoctor.findings import Report
 from oomdoctor.units import dtype_bytes, parse_size
 
@@ -62,6 +62,7 @@ def check(
     image_size: Sequence[int] | None = None,
     dtype: str | None = None,
     batch_size: int = 32,
+    replicas: int = 1,
     load: str = "auto",
     sample: int | None = None,
     purpose: str | None = None,
@@ -88,7 +89,8 @@ def check(
         vram: GPU memory to compare with instead.
         image_size: Height, width and perhaps channels that pictures are resized to.
         dtype: What the loading code makes of the data, such as `float32`.
-        batch_size: Samples per batch.
+        batch_size: Samples per batch, over all replicas.
+        replicas: GPUs that share each batch, as under `tf.distribute.MirroredStrategy`.
         load: How the data is fed: `memory`, `stream`, or `auto`, which takes arrays and tables
             to be loaded whole and the rest streamed.
         sample: Read only this many files of each group, chosen at random.
@@ -100,7 +102,8 @@ def check(
         progress: Called with the number of files seen, now and then.
         keep_partial: On Ctrl-C report what was seen so far instead of raising.
     """
-    _must_be_sensible(image_size, dtype, batch_size, load, sample)
+    _must_be_sensible(image_size, dtype, load, sample)
+    _must_be_positive(batch_size=batch_size, replicas=replicas)
     inventory, stages = _look(target, sample=sample, progress=progress, keep_partial=keep_partial)
     if not inventory.groups:
         raise InputError(_nothing_found(inventory))
@@ -115,7 +118,11 @@ def check(
         load=load,
     )
     facts = Facts(
-        machine=known_machine, inventory=inventory, footprint=footprint, versions=_versions()
+        machine=known_machine,
+        inventory=inventory,
+        footprint=footprint,
+        workload=Workload(replicas=replicas, batch_size=batch_size),
+        versions=_versions(),
     )
     return _conclude(
         "check",
@@ -171,7 +178,6 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def _must_be_sensible(
     image_size: Sequence[int] | None,
     dtype: str | None,
-    batch_size: int,
     load: str,
     sample: int | None,
 ) -> None:
@@ -179,12 +185,16 @@ def _must_be_sensible(
         raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
     if dtype is not None:
         dtype_bytes(dtype)
-    if batch_size < 1:
-        raise UsageError(f"A batch holds at least one sample: {batch_size} does not.")
     if sample is not None and sample < 1:
         raise UsageError(f"A sample holds at least one file: {sample} does not.")
     if image_size is not None and (len(image_size) not in (2, 3) or min(image_size) < 1):
         raise UsageError("An image size is height, width and perhaps channels, such as 150x150x3.")
+
+
+def _must_be_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise UsageError(f"{name} must be at least 1: {count} is not.")
 
 
 def _nothing_found(inventory: Inventory) -> str:

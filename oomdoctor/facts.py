@@ -273,7 +273,7 @@ class Footprint(Readable):
 class Workload:
     """A model and how it is trained, without any framework object."""
 
-    model: str
+    model: str | None = None
     weights_bytes: int | None = None
     trainable_bytes: int | None = None
     optimizer: str | None = None
@@ -315,6 +315,16 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherCause:
+    """A cause that is also plausible, and the lines that speak for it."""
+
+    cause: str
+    confidence: float
+    why: str
+    evidence: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Why a run died, told from its log or its exception."""
 
@@ -331,6 +341,23 @@ class Diagnosis:
     in_use_bytes: int | None = None
     evidence: tuple[tuple[int, str], ...] = ()
     """Pairs of line number and text."""
+    summary: str = ""
+    """What ran out and why, in one or two sentences."""
+    is_fatal: bool = True
+    """False for what did not end the run: a warning, a slow buffer, a healthy log."""
+    alternatives: tuple[OtherCause, ...] = ()
+    """What else it may have been, the likeliest first."""
+    source_line: str | None = None
+    """The user's own line that led there, such as `train.py:57`."""
+    batch_dimension: int | None = None
+    """Which dimension of `shape` is the batch, from 0; None where none is, or it is not known."""
+    batch_size: int | None = None
+    """The batch size that was given or inferred."""
+    fitting_batch: int | None = None
+    """The largest batch that could fit by arithmetic on what is known: an estimate."""
+    holders: tuple[tuple[str, int], ...] = ()
+    """Pairs of who holds the memory and bytes, the largest first."""
+    notes: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------- all of it

@@ -32,6 +32,13 @@ from oomdoctor.units import DTYPE_BYTES
     help="Samples per batch.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="GPUs that share each batch (MirroredStrategy).",
+)
+@click.option(
     "--load",
     type=click.Choice(["auto", "memory", "stream"]),
     default="auto",
