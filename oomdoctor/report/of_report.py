@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from oomdoctor.findings import Finding, Outcome, Report
-from oomdoctor.report import of_data, of_machine
+from oomdoctor.report import of_data, of_diagnosis, of_machine
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Remedy, Table, View
 from oomdoctor.units import format_bytes
@@ -18,6 +20,9 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     shown = fired if verbose else fired[:MAX_REMEDIES]
     lines: list[Line] = []
     tables: list[Table] = []
+    if facts.diagnosis is not None:
+        lines += of_diagnosis.diagnosis_lines(facts.diagnosis)
+        tables += of_diagnosis.diagnosis_tables(facts.diagnosis)
     if facts.inventory is not None:
         lines.append(of_data.data_line(facts.inventory))
         tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))
@@ -46,6 +51,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
 
 def _headline(report: Report) -> str:
     footprint, machine = report.facts.footprint, report.facts.machine
+    if report.facts.diagnosis is not None:
+        return of_diagnosis.headline(report.facts.diagnosis)
     if footprint is None or machine is None or footprint.chosen is None:
         return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
             report.verdict, "Whether it fits is not known."
@@ -93,25 +100,32 @@ def _remedy(finding: Finding) -> Remedy:
 def _trade_off_table(findings: list[Finding]) -> Table:
     rows = [
         (
-            f"{finding.remedy} ({finding.rule})",
+            f"{number}. {finding.remedy}",
             format_bytes(finding.saves_bytes) if finding.saves_bytes is not None else "–",
-            finding.cost.speed,
-            "yes" if finding.cost.whole_dataset else "no",
+            _first_clause(finding.cost.speed),
+            "all" if finding.cost.whole_dataset else "part",
             finding.cost.effort,
         )
-        for finding in findings
+        for number, finding in enumerate(findings, 1)
         if finding.cost is not None
     ]
     return Table(
         title="What each remedy costs",
-        headers=("remedy", "saves", "speed", "all data", "effort"),
+        headers=("remedy", "saves", "speed", "data", "effort"),
         rows=tuple(rows),
     )
+
+
+def _first_clause(sentence: str) -> str:
+    """Return what a table has room for; the rule's page has the whole sentence."""
+    return re.split(r"[,;:.]", sentence, maxsplit=1)[0]
 
 
 def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
     facts = report.facts
     notes: list[str] = list(report.notes)
+    if facts.diagnosis is not None:
+        notes += facts.diagnosis.notes
     if facts.machine is not None:
         notes += facts.machine.notes
     if facts.inventory is not None:
