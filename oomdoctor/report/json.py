@@ -6,11 +6,11 @@ Sections that a command does not produce are null. Sizes are whole bytes. The or
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from oomdoctor._version import __version__
-from oomdoctor.facts import FileGroup, Footprint, GroupFootprint, Inventory, Machine
+from oomdoctor.facts import Diagnosis, FileGroup, Footprint, GroupFootprint, Inventory, Machine
 from oomdoctor.findings import Finding, Report
 
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ def plain(report: Report) -> dict[str, Any]:
         "footprint": facts.footprint and plain_footprint(facts.footprint),
         "estimate": None,
         "tuning": None,
-        "diagnosis": None,
+        "diagnosis": facts.diagnosis and plain_diagnosis(facts.diagnosis),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
     }
@@ -128,6 +128,25 @@ def plain_footprint(footprint: Footprint) -> dict[str, Any]:
         "recommended": footprint.recommended,
         "stages": [asdict(stage) for stage in footprint.stages],
     }
+
+
+def plain_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as plain values."""
+    plain = {name: getattr(diagnosis, name) for name in _DIAGNOSIS}
+    plain["evidence"] = _plain_lines(diagnosis.evidence)
+    plain["alternatives"] = [
+        {**asdict(other), "evidence": _plain_lines(other.evidence)}
+        for other in diagnosis.alternatives
+    ]
+    plain["holders"] = [{"what": what, "bytes": size} for what, size in diagnosis.holders]
+    return plain
+
+
+_DIAGNOSIS = tuple(field.name for field in fields(Diagnosis))
+
+
+def _plain_lines(lines: tuple[tuple[int, str], ...]) -> list[dict[str, Any]]:
+    return [{"line": line, "text": text} for line, text in lines]
 
 
 def _plain_finding(finding: Finding) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+r"""One raw line as the records it holds: no colours, no bytes of a strange encoding.
+
+A record is what the program meant as one line. Several are on one line where a progress bar
+redraws itself with carriage returns, where newlines were lost or written as `\n`, and where two
+processes write at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_START = re.compile(
+    r"(?<=[^\s(\"'])\s{0,4}(?="
+    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{3,9}: [IWEF] |"  # TensorFlow 1.0 to 2.20
+    r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} |"  # absl, since 2.21, and PJRT
+    r"[IWEF] tensorflow/[\w/]{1,120}\.cc:\d|"  # 0.x
+    r"Traceback \(most recent call last\):)"
+)
+_STARTS_IN = ("tensorflow/", ".cc:", "Traceback (")
+
+
+def records(raw: bytes) -> Iterator[str]:
+    """Yield the records of one line."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "\\n" in text and ("\\nT" in text or "\\n\\t" in text or "Error" in text or "OOM" in text):
+        text = text.replace("\\n", "\r")
+    if "\r" not in text:
+        yield from _split(text)
+        return
+    for part in text.split("\r"):
+        if part:
+            yield from _split(part)
+
+
+def _split(text: str) -> Iterator[str]:
+    if any(word in text for word in _STARTS_IN):
+        for part in _START.split(text):
+            yield _CONTROL.sub("", part).expandtabs(1)
+    else:
+        yield _CONTROL.sub("", text).expandtabs(1)

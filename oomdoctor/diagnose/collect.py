@@ -1,0 +1,197 @@
+"""Lines in, a `Log` out: every known message as an event, in memory that does not grow.
+
+Of each kind of event the first and the latest are kept. Lines that are not known are counted
+and forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from oomdoctor.diagnose.bfc_dump import DumpReader
+from oomdoctor.diagnose.events import Event, Figure, Frame, Log
+from oomdoctor.diagnose.figures import find_figure
+from oomdoctor.diagnose.patterns import GROUPS, Pattern
+from oomdoctor.diagnose.sizes import dtype_name, printed_bytes, printed_shape
+from oomdoctor.units import KIB, MIB
+
+_MOST_OF_A_KIND = 40
+_MOST_FIGURES = 4096
+_MOST_TEXT = 400
+_PROGRESS_WORDS = ("epoch", "loss", "/step", "it/s", "step", "accuracy", "[==")
+_PROGRESS = re.compile(
+    r"\bepoch[ #:=]{1,3}(?P<epoch>\d{1,7})|\b\d{1,9}/\d{1,9} ?\[|\bloss\b ?[:=]|global_step/sec"
+    r"|\bstep[ :=#]{1,3}\d|\b(?:it/s|s/it)\b|\baccuracy\b ?[:=]|\bacc\b ?[:=]",
+    re.IGNORECASE,
+)
+_FRAME = re.compile(
+    r'File "(?P<file>[^"\n]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>[^\s(]{1,120}))?'
+    r"|\bFile (?P<file2>[^\s\"]{1,400}\.py):(?P<line2>\d{1,7})"
+    r"(?:, in (?P<function2>[^\s(]{1,120}))?"
+    r"|(?P<file3>Cell In ?\[\d{1,6}\]), line (?P<line3>\d{1,7})"
+)
+
+
+def collect(lines: Iterable[tuple[int, str]], notes: Iterable[str] = ()) -> Log:
+    """Return what the lines say.
+
+    Args:
+        lines: Pairs of line number and text, from `read`.
+        notes: What the reader has to say; read when the lines have come to an end.
+    """
+    collector = _Collector()
+    for number, text in lines:
+        collector.take(number, text)
+    return collector.log(tuple(notes))
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self._first: dict[str, list[Event]] = {}
+        self._last: dict[str, deque[Event]] = {}
+        self._dumps = DumpReader()
+        self._figures: list[Figure] = []
+        self._figure_stride = 1
+        self._figures_seen = 0
+        self._frames: deque[Frame] = deque(maxlen=200)
+        self._lines = 0
+        self._first_progress: int | None = None
+        self._last_progress: int | None = None
+        self._epochs = 0
+        self._has_text = False
+
+    def take(self, number: int, text: str) -> None:
+        self._lines = max(self._lines, number)
+        if not text or text.isspace():
+            return
+        self._has_text = True
+        if self._dumps.feed(number, text):
+            return
+        low = text.lower()
+        if "line " in text or ".py:" in text:
+            self._frame(number, text)
+        known = False
+        for group in GROUPS:
+            for pattern in group:
+                event = _match(pattern, number, text, low)
+                if event is not None:
+                    known = True
+                    self._keep(event)
+                    break
+        if not known:
+            self._unknown(number, text, low)
+
+    def _unknown(self, number: int, text: str, low: str) -> None:
+        """Look at a line that is no message: progress, or a figure."""
+        if any(word in low for word in _PROGRESS_WORDS):
+            progress = _PROGRESS.search(text)
+            if progress:
+                self._last_progress = number
+                self._first_progress = self._first_progress or number
+                if progress["epoch"]:
+                    self._epochs = max(self._epochs, int(progress["epoch"]))
+        figure = find_figure(number, text[:_MOST_TEXT], low)
+        if figure is not None:
+            self._figures_seen += 1
+            if self._figures_seen % self._figure_stride == 0:
+                self._figures.append(figure)
+            if len(self._figures) > _MOST_FIGURES:
+                # Half of them show the same growth.
+                self._figures = self._figures[::2]
+                self._figure_stride *= 2
+
+    def _frame(self, number: int, text: str) -> None:
+        match = _FRAME.search(text)
+        if match:
+            file = match["file"] or match["file2"] or match["file3"]
+            line = match["line"] or match["line2"] or match["line3"]
+            function = match["function"] or match["function2"]
+            frame = Frame(line=number, file=file, source_line=int(line), function=function)
+            self._frames.append(frame)
+
+    def _keep(self, event: Event) -> None:
+        if event.kind == "bfc_failure":
+            self._dumps.failed(event.line, event.allocator)
+        first = self._first.setdefault(event.kind, [])
+        if len(first) < _MOST_OF_A_KIND:
+            first.append(event)
+        else:
+            self._last.setdefault(event.kind, deque(maxlen=_MOST_OF_A_KIND)).append(event)
+
+    def log(self, notes: tuple[str, ...]) -> Log:
+        self._dumps.close()
+        events = [event for kept in (self._first, self._last) for k in kept.values() for event in k]
+        return Log(
+            events=tuple(sorted(events, key=lambda event: event.line)),
+            dumps=tuple(self._dumps.dumps),
+            figures=tuple(self._figures),
+            frames=tuple(self._frames),
+            lines=self._lines,
+            first_progress=self._first_progress,
+            last_progress=self._last_progress,
+            epochs=self._epochs,
+            has_text=self._has_text,
+            notes=notes,
+        )
+
+
+def _match(pattern: Pattern, number: int, text: str, low: str) -> Event | None:
+    if not any(needle in low for needle in pattern.needles):
+        return None
+    if any(word in low for word in pattern.unless):
+        return None
+    match = pattern.regex.search(text)
+    if match is None:
+        return None
+    start = max(0, min(match.start() - 120, len(text) - _MOST_TEXT))
+    return Event(
+        kind=pattern.kind,
+        line=number,
+        text=text[start : start + _MOST_TEXT].strip(),
+        **_fields(match.groupdict()),
+    )
+
+
+def _fields(groups: dict[str, str | None]) -> dict[str, Any]:
+    """Return the fields of an event by the names of a pattern's groups."""
+    exact = groups.get("n") or groups.get("n2")
+    size = groups.get("size") or groups.get("size2")
+    used = groups.get("used")
+    fields: dict[str, Any] = {}
+    if exact:
+        fields["bytes"] = int(exact)
+    elif groups.get("kib"):
+        fields["bytes"] = int(groups["kib"] or 0) * KIB
+    elif size or used:
+        fields["bytes"] = printed_bytes(size or used)
+        fields["is_rounded"] = not (size or used or "").strip().isdigit()
+    if groups.get("mb"):
+        fields["limit_bytes"] = int(groups["mb"] or 0) * MIB
+    limit = groups.get("limit") or groups.get("limit2")
+    if limit:
+        fields["limit_bytes"] = printed_bytes(limit)
+    if groups.get("totalmib"):
+        fields["total_bytes"] = int(groups["totalmib"] or 0) * MIB
+        fields["bytes"] = int(exact or 0) * MIB
+    for name in ("free", "total"):
+        if groups.get(name):
+            fields[f"{name}_bytes"] = printed_bytes(groups[name])
+    if groups.get("count") and (groups["count"] or "").isdigit():
+        fields["count"] = int(groups["count"] or 0)
+    if groups.get("filled"):
+        fields["bytes"] = int(groups["filled"] or 0)
+    if groups.get("ordinal"):
+        fields["device"] = f"GPU:{groups['ordinal']}"
+    if groups.get("device"):
+        fields["device"] = (groups["device"] or "").upper()
+    if "shape" in groups:
+        fields["shape"] = printed_shape(groups["shape"])
+    if groups.get("dtype"):
+        fields["dtype"] = dtype_name((groups["dtype"] or "").rstrip(".,;"))
+    for name in ("allocator", "op", "name"):
+        if groups.get(name):
+            fields[name] = (groups[name] or "").strip()
+    return fields

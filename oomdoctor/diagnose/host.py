@@ -1,0 +1,127 @@
+"""Failures of system memory: arrays, kills, warnings, pipelines and leaks."""
+
+from __future__ import annotations
+
+from oomdoctor.diagnose.candidate import Candidate
+from oomdoctor.diagnose.events import Event, Log, places
+from oomdoctor.diagnose.figures import Growth
+from oomdoctor.diagnose.sizes import tensor_bytes
+from oomdoctor.units import format_bytes
+
+KILLS = ("kernel_kill", "memory_kill", "killed", "kernel_died")
+
+
+def host_candidates(log: Log, growth: Growth | None) -> list[Candidate]:
+    """Return what may have happened to system memory."""
+    found = [*_arrays(log), *_kills(log, growth), *_warnings(log), *_pipeline(log)]
+    if growth is not None:
+        found.append(_leak(log, growth))
+    return found
+
+
+def array_bytes(event: Event) -> int | None:
+    """Return what a NumPy array would take: exactly, where its shape and dtype tell."""
+    return tensor_bytes(event.shape, event.dtype) or event.bytes
+
+
+def _arrays(log: Log) -> list[Candidate]:
+    found = []
+    arrays = log.of("numpy_failure")
+    if arrays:
+        size = format_bytes(array_bytes(arrays[0]))
+        why = f"system RAM: NumPy could not get {size} for one array."
+        found.append(Candidate("host_array_too_large", 0.95, why, places(arrays)))
+    errors = log.of("memory_error", "allocation_failure")
+    if errors:
+        why = "system RAM: an allocation on the host failed."
+        found.append(Candidate("host_exhausted", 0.85, why, places(errors)))
+    pinned = log.of("pinned_failure")
+    if pinned:
+        why = "pinned system RAM, which copies to the GPU go through."
+        found.append(Candidate("host_exhausted", 0.5, why, places(pinned)))
+    if log.has("proto_limit"):
+        why = "the 2 GB that one graph may take: data was stored inside it as constants."
+        found.append(Candidate("tensor_proto_too_large", 0.96, why, places(log.of("proto_limit"))))
+    return found
+
+
+def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
+    kills = log.of(*KILLS)
+    if not kills:
+        return []
+    kinds = {event.kind for event in kills}
+    confidence, why = 0.55, "perhaps system RAM: the kernel of the notebook died without a word."
+    if "killed" in kinds:
+        confidence = 0.75
+        why = "most likely system RAM: the process was killed from outside, without a traceback."
+    if "kernel_kill" in kinds or "memory_kill" in kinds:
+        confidence = 0.97
+        why = "system RAM, or the job's share of it: the process was killed for using too much."
+    if confidence < 0.97 and log.has("stopped"):
+        why_else = "nothing: the run was stopped from outside, not for its memory."
+        return [
+            Candidate("not_memory", 0.8, why_else, places(log.of("stopped"))),
+            Candidate("host_killed", 0.4, why, places(kills)),
+        ]
+    if growth is not None:
+        confidence = min(confidence, 0.8)
+    evidence = places([*kills, *log.of("host_warning")[-1:]], 4)
+    found = [Candidate("host_killed", confidence, why, evidence)]
+    if _is_filling(log, kills[0].line):
+        filling = log.of("shuffle_filling")
+        why = "system RAM, while a shuffle buffer was being filled."
+        found.append(Candidate("pipeline_buffer", 0.98, why, places([*filling[-2:], *kills], 4)))
+    elif log.has("shuffle_filling"):
+        why = "perhaps the shuffle buffer, which stays in system RAM."
+        found.append(Candidate("pipeline_buffer", 0.45, why, places(log.of("shuffle_filling"))))
+    if log.has("retracing"):
+        why = "perhaps a leak: functions are traced again and again, and every trace is kept."
+        found.append(Candidate("leak", 0.4, why, places(log.of("retracing"))))
+    return found
+
+
+def _is_filling(log: Log, before: int) -> bool:
+    """Whether the last buffer before a line was still being filled."""
+    told = [e for e in log.of("shuffle_filling", "shuffle_filled") if e.line <= before]
+    progress = log.last_progress or 0
+    return bool(told) and told[-1].kind == "shuffle_filling" and progress <= told[-1].line
+
+
+def _warnings(log: Log) -> list[Candidate]:
+    warnings = log.of("host_warning")
+    if not warnings:
+        return []
+    largest = max(warnings, key=lambda event: event.bytes or 0)
+    why = (
+        f"nothing yet: one allocation of {format_bytes(largest.bytes)} took more than a tenth of "
+        "free system RAM, and the run went on."
+    )
+    return [Candidate("host_allocation_warning", 0.6, why, places([largest, *warnings]))]
+
+
+def _pipeline(log: Log) -> list[Candidate]:
+    filling = log.of("shuffle_filling")
+    if not filling:
+        return []
+    size = max(event.count or 0 for event in filling)
+    why = (
+        f"nothing yet: a shuffle buffer of {size:,} elements takes long to fill, and stays in "
+        "system RAM."
+    )
+    confidence = 0.61 if len(filling) > 1 else 0.55
+    return [Candidate("pipeline_buffer", confidence, why, places(filling))]
+
+
+def _leak(log: Log, growth: Growth) -> Candidate:
+    first, last = growth.figures[0], growth.figures[-1]
+    is_share = first.label.endswith("%")
+    change = (
+        "more and more"
+        if is_share
+        else f"{format_bytes(first.bytes)} at first, {format_bytes(last.bytes)} at the end"
+    )
+    why = f"memory, little by little: it is never given back ({change})."
+    shown = [first, *sorted(growth.figures, key=lambda f: f.bytes)[-2:]]
+    evidence = tuple(dict.fromkeys((figure.line, figure.text) for figure in shown))
+    confidence = 0.9 if growth.steps >= 3 else 0.8
+    return Candidate("leak", confidence, why, evidence)

@@ -1,0 +1,214 @@
+"""Events in, a diagnosis out.
+
+Every cause that the log speaks for becomes a candidate with a confidence; the surest is the
+cause, the others are alternatives. Confidence is a judgement, not a frequency: 0.9 means that the
+log says so, 0.6 that it is the better of two readings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomdoctor.diagnose.candidate import Candidate
+from oomdoctor.diagnose.device import device_candidates
+from oomdoctor.diagnose.events import Event, Log, places
+from oomdoctor.diagnose.figures import Growth, find_growth
+from oomdoctor.diagnose.host import KILLS, array_bytes, host_candidates
+from oomdoctor.diagnose.meaning import Meaning, explain
+from oomdoctor.diagnose.request import Request, find_request
+from oomdoctor.diagnose.startup import startup_candidates
+from oomdoctor.facts import Diagnosis, OtherCause
+
+PROTO_LIMIT_BYTES = 2**31
+LEAST_LIKELY = 0.3
+DEVICE_CAUSES = (
+    "gpu_exhausted",
+    "gpu_fragmented",
+    "gpu_held_by_other_process",
+    "cuda_library_allocation",
+    "dataset_on_gpu",
+    "xla_exhausted",
+    "multi_gpu_exhausted",
+)
+HOST_CAUSES = (
+    "host_array_too_large",
+    "host_killed",
+    "host_exhausted",
+    "host_allocation_warning",
+    "pipeline_buffer",
+    "leak",
+)
+
+
+def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
+    """Return what the log tells.
+
+    Args:
+        log: What was collected from it.
+        batch_size: The batch size of the run, where it is known.
+    """
+    request = find_request(log)
+    growth = find_growth(log.figures)
+    candidates = [
+        *device_candidates(log, request),
+        *startup_candidates(log),
+        *host_candidates(log, growth),
+        *_nothing(log),
+    ]
+    ranked = sorted(candidates, key=lambda candidate: -candidate.confidence)
+    chosen = ranked[0]
+    meaning = explain(log, request, batch_size)
+    fields = _figures(chosen, log, request, growth)
+    return Diagnosis(
+        cause=chosen.cause,
+        confidence=round(chosen.confidence, 2),
+        summary=chosen.why,
+        is_fatal=_is_fatal(chosen, log),
+        evidence=chosen.evidence,
+        alternatives=_alternatives(ranked),
+        layer=meaning.layer,
+        source_line=meaning.source_line,
+        batch_dimension=meaning.batch_dimension,
+        batch_size=meaning.batch_size,
+        fitting_batch=meaning.fitting_batch,
+        holders=meaning.holders if chosen.cause in DEVICE_CAUSES else (),
+        notes=(*_notes(chosen, log, request, meaning), *log.notes),
+        **fields,
+    )
+
+
+def _is_fatal(chosen: Candidate, log: Log) -> bool:
+    """Whether the run ended of it, or will."""
+    if chosen.cause in ("no_failure", "host_allocation_warning"):
+        return False
+    return chosen.cause != "pipeline_buffer" or log.has(*KILLS)
+
+
+def _alternatives(ranked: list[Candidate]) -> tuple[OtherCause, ...]:
+    best: dict[str, Candidate] = {}
+    for candidate in ranked:
+        best.setdefault(candidate.cause, candidate)
+    return tuple(
+        OtherCause(
+            cause=other.cause,
+            confidence=round(other.confidence, 2),
+            why=other.why,
+            evidence=other.evidence,
+        )
+        for other in list(best.values())[1:4]
+        if other.confidence >= LEAST_LIKELY and other.cause not in ("no_failure", "not_memory")
+    )
+
+
+def _nothing(log: Log) -> list[Candidate]:
+    """What remains where memory is not the matter: another failure, or none."""
+    found = []
+    if log.has("disk_full"):
+        why = "disk space, not memory."
+        found.append(Candidate("not_memory", 0.95, why, places(log.of("disk_full"))))
+    if log.has("quota"):
+        why = "a quota or a limit of a service, not memory."
+        found.append(Candidate("not_memory", 0.85, why, places(log.of("quota"))))
+    errors = [e for e in log.of("exception") if e.name not in ("KeyboardInterrupt", "MemoryError")]
+    if errors:
+        name = errors[-1].name
+        why = f"nothing: the run ended with {name}, which is not about memory."
+        found.append(Candidate("not_memory", 0.62, why, places(errors[-2:])))
+    elif log.has("crash"):
+        why = "nothing that the log shows: the program crashed for another reason."
+        found.append(Candidate("not_memory", 0.58, why, places(log.of("crash"))))
+    if not found and log.has("stopped"):
+        why = "nothing: the run was stopped from outside."
+        found.append(Candidate("not_memory", 0.5, why, places(log.of("stopped"))))
+    found.append(_healthy(log))
+    return found
+
+
+def _healthy(log: Log) -> Candidate:
+    benign = log.of("bfc_not_failure")
+    if benign:
+        why = (
+            "nothing: an op asked for more working memory, did not get it, and took a slower way. "
+            "TensorFlow itself says that this is not a failure."
+        )
+        return Candidate("no_failure", 0.55, why, places(benign))
+    if not log.has_text:
+        return Candidate("no_failure", 0.2, "nothing that can be told: the log is empty.")
+    return Candidate("no_failure", 0.5, "nothing: the log shows no failure.")
+
+
+def _figures(
+    chosen: Candidate, log: Log, request: Request, growth: Growth | None
+) -> dict[str, Any]:
+    """Return the figures that belong to the cause: those of another would mislead."""
+    cause = chosen.cause
+    if cause in DEVICE_CAUSES and request.event is not None:
+        return {
+            "requested_bytes": request.bytes,
+            "shape": request.shape,
+            "dtype": request.dtype,
+            "device": request.device,
+            "allocator": request.allocator,
+            "limit_bytes": request.limit_bytes,
+            "in_use_bytes": request.in_use_bytes,
+            "op": request.op,
+        }
+    if cause == "tensor_proto_too_large":
+        size = next((e.bytes for e in log.of("proto_limit") if e.bytes), None)
+        return {"requested_bytes": size, "limit_bytes": PROTO_LIMIT_BYTES}
+    if cause in HOST_CAUSES:
+        return _host_figures(cause, log, growth)
+    asked = _asked_in_vain(log)
+    cards = [card for card in log.of("card") if card.device]
+    limits = [card.limit_bytes for card in cards if card.limit_bytes is not None]
+    device = cards[0].device if cards else None
+    if device is None and (asked is not None or cause == "gpu_held_by_other_process"):
+        device = "GPU:0"
+    return {
+        "requested_bytes": asked.bytes if asked else None,
+        "allocator": asked.allocator if asked else None,
+        "device": device if cause in DEVICE_CAUSES or asked else None,
+        "limit_bytes": limits[-1] if limits and cause in DEVICE_CAUSES else None,
+    }
+
+
+def _asked_in_vain(log: Log) -> Event | None:
+    """The largest request that was refused without a failure."""
+    refused = [e for e in log.of("device_back_off", "bfc_not_failure") if e.bytes is not None]
+    return max(refused, key=lambda event: event.bytes or 0, default=None)
+
+
+def _host_figures(cause: str, log: Log, growth: Growth | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"device": "CPU"}
+    if cause == "host_array_too_large":
+        array = log.of("numpy_failure")[0]
+        fields |= {
+            "requested_bytes": array_bytes(array),
+            "shape": array.shape,
+            "dtype": array.dtype,
+        }
+    elif cause in ("host_exhausted", "host_allocation_warning"):
+        kinds = ("allocation_failure", "pinned_failure", "host_warning")
+        sizes = [event.bytes for event in log.of(*kinds) if event.bytes is not None]
+        fields["requested_bytes"] = max(sizes, default=None)
+    elif cause == "host_killed":
+        sizes = [event.bytes for event in log.of("kernel_kill") if event.bytes is not None]
+        fields["in_use_bytes"] = max(sizes, default=None)
+    elif cause == "leak" and growth is not None and not growth.figures[-1].label.endswith("%"):
+        fields["in_use_bytes"] = growth.figures[-1].bytes
+    return fields
+
+
+def _notes(chosen: Candidate, log: Log, request: Request, meaning: Meaning) -> tuple[str, ...]:
+    notes = list(meaning.notes) if chosen.cause in DEVICE_CAUSES else []
+    if request.is_rounded and request.bytes is not None and chosen.cause in DEVICE_CAUSES:
+        notes.append("The log prints the requested size rounded, or without its type.")
+    if chosen.cause == "gpu_exhausted" and request.is_on_host:
+        notes.append("It was the CPU's allocator that failed: system RAM, not a graphics card.")
+    if (
+        chosen.cause in DEVICE_CAUSES
+        and request.event is not None
+        and (log.last_progress or 0) > request.event.line
+    ):
+        notes.append("The run went on after that, so the failure was caught.")
+    return tuple(notes)

@@ -1,0 +1,211 @@
+"""From names and numbers to the user's own code: the batch, the layer, the line, the holders.
+
+Nothing here is certain, and what is inferred is called an estimate. A fitting batch is an upper
+bound: at the moment of failure the step was not over, so the true peak is higher.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oomdoctor.diagnose.events import Frame, Log
+from oomdoctor.diagnose.request import Request
+from oomdoctor.units import format_bytes
+
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages|[/\\]lib[/\\]python\d|[/\\](?:tensorflow|keras)[/\\](?:python|src)[/\\]"
+    r"|^<frozen|tensorflow_core|importlib|ipykernel"
+)
+_WRAPPERS = re.compile(
+    r"^(?:gradient_tape|gradients?|training|train_step|while|cond|body|loss|metrics|Adam\w*|SGD\w*"
+    r"|RMSprop\w*|optimizer\w*|StatefulPartitionedCall\w*|PartitionedCall\w*|replica_\d+|tower_\d+"
+    r"|GradientTape|import|map|scan|functional_\d+_1)$"
+)
+_NOT_A_LAYER = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "div",
+        "convolution",
+        "moments",
+        "batchnorm",
+        "kernel",
+        "bias",
+        "gamma",
+        "beta",
+        "mean",
+        "variance",
+        "read",
+        "assign",
+        "zeros",
+        "ones",
+        "zeros_like",
+        "random_uniform",
+        "truncated_normal",
+        "initial_value",
+        "value",
+        "einsum",
+        "transpose",
+        "reshape",
+        "concat",
+        "stack",
+        "split",
+        "cast",
+        "square",
+        "sqrt",
+        "sum",
+        "max",
+        "min",
+        "matmul",
+        "softmax",
+        "gelu",
+        "dropout",
+        "normal",
+        "uniform",
+        "var_mean",
+        "stem",
+        "input",
+    )
+)
+_WEIGHTS = re.compile(
+    r"Backprop(?:Filter|Kernel)|Initializer|initializer|[Kk]ernel/|/Assign|random_uniform"
+    r"|truncated_normal|RandomUniform|RandomStandardNormal|TruncatedNormal|AssignVariable"
+    r"|embeddings|UnsortedSegmentSum|Adam|Momentum|VarHandleOp|ReadVariableOp"
+)
+LARGEST_BATCH = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What the failed request has to do with the user's code."""
+
+    layer: str | None = None
+    source_line: str | None = None
+    batch_dimension: int | None = None
+    batch_size: int | None = None
+    fitting_batch: int | None = None
+    holders: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def explain(log: Log, request: Request, batch_size: int | None = None) -> Meaning:
+    """Return the meaning of the failed request."""
+    dimension, size, notes = _batch(log, request, batch_size)
+    fitting = _fitting(request, size) if dimension is not None else None
+    if fitting is not None and size is not None and fitting < size:
+        notes.append(
+            f"Dimension {dimension} is the batch of {size}: no more than {fitting} can fit by "
+            "arithmetic on the limit and what was in use. An estimate from above; try "
+            f"{max(1, min(fitting, size // 2))} first."
+        )
+    return Meaning(
+        layer=layer_of(request.op),
+        source_line=_source_line(log),
+        batch_dimension=dimension,
+        batch_size=size,
+        fitting_batch=fitting,
+        holders=_holders(request, size),
+        notes=tuple(notes),
+    )
+
+
+def layer_of(op: str | None) -> str | None:
+    """Return the Keras layer that an op belongs to, by the op's name.
+
+    Example:
+        >>> layer_of("dual_encoder/model_1/conv2d_17/Relu_1")
+        'conv2d_17'
+        >>> layer_of("gradient_tape/sequential_1/dense_2/MatMul/MatMul")
+        'dense_2'
+    """
+    if not op:
+        return None
+    path = [part for part in op.split(" ")[0].strip("/").split("/") if part]
+    # The last part is the op itself; parts with a capital letter are ops too.
+    for part in reversed(path[:-1]):
+        name = re.sub(r"_grad$", "", part)
+        if _WRAPPERS.match(name) or re.sub(r"_\d+$", "", name) in _NOT_A_LAYER:
+            continue
+        if name[:1].isalpha() and not re.match(r"[A-Z][a-zA-Z]+(?:V\d)?(?:_\d+)?$", name):
+            return name
+    return None
+
+
+def is_weight(op: str | None) -> bool:
+    """Whether an op's name says that its tensor is as large as a weight, whatever the batch."""
+    return bool(op and _WEIGHTS.search(op))
+
+
+def _batch(
+    log: Log, request: Request, given: int | None
+) -> tuple[int | None, int | None, list[str]]:
+    shape = request.shape
+    if not shape:
+        return None, given, []
+    if given is not None:
+        return *_dimension_of(shape, given), []
+    if is_weight(request.op):
+        return None, None, ["The tensor is as large as the weights: the batch does not change it."]
+    shapes = {event.shape for event in log.of("oom_tensor") if event.shape}
+    firsts = {other[0] for other in shapes if other}
+    if len(shapes) > 1 and len(firsts) == 1:
+        return 0, shape[0], []
+    if len(shape) >= 3 and shape[0] <= LARGEST_BATCH and not _looks_like_kernel(shape):
+        return 0, shape[0], []
+    return None, None, []
+
+
+def _looks_like_kernel(shape: tuple[int, ...]) -> bool:
+    """Whether it is a convolution's kernel: small windows first, channels last."""
+    return len(shape) >= 4 and max(shape[:-2]) <= 11 and min(shape[-2:]) >= 16
+
+
+def _dimension_of(shape: tuple[int, ...], batch: int) -> tuple[int | None, int | None]:
+    if batch in shape:
+        return shape.index(batch), batch
+    # Layers over time or windows fold the batch into the first dimension.
+    if batch > 1 and shape[0] % batch == 0:
+        return 0, batch
+    return None, batch
+
+
+def _fitting(request: Request, batch: int | None) -> int | None:
+    """An upper bound: even if all memory shrank with the batch, no more would fit."""
+    limit, asked = request.limit_bytes, request.bytes
+    if not limit or not asked or not batch or batch < 2:
+        return None
+    needed = (request.in_use_bytes or 0) + asked
+    if needed <= limit:
+        return None
+    return max(1, min(batch - 1, batch * limit // needed))
+
+
+def _holders(request: Request, batch: int | None) -> tuple[tuple[str, int], ...]:
+    """The sizes that hold most, from the histogram of chunks."""
+    if request.dump is None or not request.dump.chunks:
+        return ()
+    item = request.bytes
+    held = []
+    for size, count in request.dump.chunks:
+        chunks = "chunk" if count == 1 else "chunks"
+        like = ", as large as the one that failed" if item and size == _rounded(item) else ""
+        held.append((f"{count} {chunks} of {format_bytes(size)}{like}", size * count))
+    return tuple(sorted(held, key=lambda pair: -pair[1])[:5])
+
+
+def _rounded(size: int) -> int:
+    return -(-size // 256) * 256
+
+
+def _source_line(log: Log) -> str | None:
+    """The innermost line of the user's own code in the last traceback."""
+    own = [frame for frame in log.frames if not _LIBRARY.search(frame.file)]
+    return _named(own[-1]) if own else None
+
+
+def _named(frame: Frame) -> str:
+    name = re.split(r"[/\\]", frame.file)[-1]
+    return f"{name}:{frame.source_line}"

@@ -1,0 +1,185 @@
+"""The allocation that failed, put together from the messages that tell of it.
+
+One failure is told several times: by the allocator ("ran out of memory trying to allocate"), by
+its dump, by the op ("OOM when allocating tensor with shape"), by the exception. The exception is
+what the user sees, so it chooses; the others fill in what it leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oomdoctor.diagnose.events import Dump, Event, Log
+from oomdoctor.diagnose.sizes import tensor_bytes
+
+FAILURES = (
+    "oom_tensor",
+    "bfc_failure",
+    "xla_failure",
+    "xla_hbm",
+    "xla_remat",
+    "async_failure",
+    "torch_failure",
+    "copy_failure",
+    "dst_failure",
+    "plain_failure",
+)
+"""Kinds that say a device's allocator failed, the most telling first."""
+
+_GPU_OF_ALLOCATOR = re.compile(r"GPU_(?:async_)?(\d{1,3})", re.IGNORECASE)
+_HOST_ALLOCATORS = ("cpu", "mklcpu", "mkl_cpu", "bfc_cpu_allocator", "cpu_bfc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for, where, by whom, and what there was."""
+
+    event: Event | None = None
+    bytes: int | None = None
+    is_rounded: bool = False
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    allocator: str | None = None
+    op: str | None = None
+    dump: Dump | None = None
+    limit_bytes: int | None = None
+    in_use_bytes: int | None = None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it is the CPU's memory that ran out."""
+        return (self.device or "").startswith("CPU")
+
+
+def find_request(log: Log) -> Request:
+    """Return the failed allocation, with None for what the log does not say."""
+    event = _telling(log)
+    if event is None:
+        return Request()
+    header = _header(log, event)
+    dump = _dump(log, header or event)
+    allocator = event.allocator or (header.allocator if header else None)
+    allocator = allocator or (dump.allocator if dump else None)
+    size, is_rounded = _size(event, header)
+    device = event.device or _device(allocator) or (header.device if header else None)
+    in_use = dump.in_use_bytes if dump else None
+    if in_use is None and dump is not None and dump.chunks:
+        in_use = sum(size * count for size, count in dump.chunks)
+    if in_use is None:
+        in_use = next((e.bytes for e in log.of("xla_hbm") if e.limit_bytes), None)
+    return Request(
+        event=event,
+        bytes=size,
+        is_rounded=is_rounded,
+        shape=event.shape,
+        dtype=event.dtype,
+        device=device,
+        allocator=allocator,
+        op=_op(log, event, header),
+        dump=dump,
+        limit_bytes=_limit(log, dump, device),
+        in_use_bytes=in_use,
+    )
+
+
+def _telling(log: Log) -> Event | None:
+    """The message that tells most: the exception's own where there is one."""
+    tensors = log.of("oom_tensor")
+    raised = [event for event in tensors if "OP_REQUIRES" not in event.text]
+    for events in (raised, tensors):
+        if events:
+            return events[0]
+    for kind in FAILURES[1:]:
+        events = log.of(kind)
+        sized = [event for event in events if event.bytes is not None]
+        if events:
+            return (sized or events)[0]
+    return None
+
+
+def _header(log: Log, event: Event) -> Event | None:
+    """The allocator's own line about the same request: of the same size, or the nearest before."""
+    headers = log.of("bfc_failure")
+    if event.kind == "bfc_failure" or not headers:
+        return event if event.kind == "bfc_failure" else None
+    exact = tensor_bytes(event.shape, event.dtype or "float32") or event.bytes
+    same = [h for h in headers if exact and h.bytes and abs(h.bytes - exact) <= 0.01 * exact]
+    before = [header for header in headers if header.line <= event.line]
+    return (same or before[-1:] or headers)[0]
+
+
+def _dump(log: Log, event: Event) -> Dump | None:
+    dumps = [dump for dump in log.dumps if _fits_allocator(dump, event)] or list(log.dumps)
+    if not dumps:
+        return None
+    return min(dumps, key=lambda dump: abs(dump.line - event.line))
+
+
+def _fits_allocator(dump: Dump, event: Event) -> bool:
+    return not dump.allocator or not event.allocator or dump.allocator == event.allocator
+
+
+def _size(event: Event, header: Event | None) -> tuple[int | None, bool]:
+    """The bytes asked for, and whether they are rounded."""
+    exact = tensor_bytes(event.shape, event.dtype)
+    if exact is not None:
+        return exact, False
+    if event.shape is not None:
+        # Before 1.5 no type was printed; nearly every tensor is float32.
+        guess = tensor_bytes(event.shape, "float32")
+        if header is None or header.bytes is None or guess is None:
+            return guess, True
+        return (guess, False) if abs(guess - header.bytes) <= 0.01 * guess else (header.bytes, True)
+    if event.bytes is not None and not event.is_rounded:
+        return event.bytes, False
+    if header is not None and header.bytes is not None:
+        return header.bytes, header.is_rounded
+    return event.bytes, event.is_rounded
+
+
+def _device(allocator: str | None) -> str | None:
+    match = _GPU_OF_ALLOCATOR.match(allocator or "")
+    if match:
+        return f"GPU:{match[1]}"
+    return "CPU:0" if (allocator or "").lower() in _HOST_ALLOCATORS else None
+
+
+def _limit(log: Log, dump: Dump | None, device: str | None) -> int | None:
+    if dump is not None and dump.limit_bytes is not None:
+        return dump.limit_bytes
+    if device is not None and device.startswith("CPU"):
+        return None
+    hbm = [event.limit_bytes for event in log.of("xla_hbm") if event.limit_bytes]
+    cards = [card for card in log.of("card") if card.limit_bytes is not None]
+    same = [card for card in cards if device is None or card.device == device]
+    found = hbm + [card.limit_bytes for card in same[-1:]]
+    return found[0] if found else None
+
+
+def _op(log: Log, event: Event, header: Event | None) -> str | None:
+    """The op that asked: the node nearest after the message, or what the allocator was told."""
+    if event.op:
+        return event.op
+    nodes = [node for node in log.of("node", "detected_node") if node.op]
+    after = [node for node in nodes if 0 <= node.line - event.line <= 12]
+    before = [node for node in nodes if 0 < event.line - node.line <= 60]
+    if after:
+        return after[0].op
+    tags = [tag for tag in log.of("op_tag") if 0 <= tag.line - event.line <= 12]
+    if tags and not (tags[0].op or "").startswith("__inference"):
+        return f"{tags[0].name} ({tags[0].op})" if tags[0].name else tags[0].op
+    if header is not None and header.op:
+        return header.op
+    return before[-1].op if before else None
+
+
+def failing_gpus(log: Log) -> set[str]:
+    """Return the GPUs whose allocator failed."""
+    devices = set()
+    for event in log.of(*FAILURES):
+        device = event.device or _device(event.allocator)
+        if device and device.startswith("GPU"):
+            devices.add(device)
+    return devices

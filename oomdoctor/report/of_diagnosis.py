@@ -1,0 +1,106 @@
+"""The words and rows that tell of a crash: what ran out, the lines that say so, what else."""
+
+from __future__ import annotations
+
+from oomdoctor.facts import Diagnosis
+from oomdoctor.report.escape import printable
+from oomdoctor.report.view import Line, Table
+from oomdoctor.units import format_bytes
+
+MAX_QUOTE = 200
+MAX_QUOTES = 5
+
+CAUSES_IN_WORDS = {
+    "gpu_exhausted": "device memory is full",
+    "gpu_fragmented": "device memory is in pieces",
+    "gpu_held_by_other_process": "another process holds the GPU",
+    "cuda_library_allocation": "no memory left for cuDNN or cuBLAS",
+    "dataset_on_gpu": "a whole array was put on the GPU",
+    "xla_exhausted": "device memory is full under XLA",
+    "multi_gpu_exhausted": "several GPUs are full",
+    "host_array_too_large": "one array is larger than RAM",
+    "host_killed": "killed for using too much RAM",
+    "host_exhausted": "system RAM is full",
+    "host_allocation_warning": "a large allocation, not a failure",
+    "pipeline_buffer": "a pipeline's buffer fills RAM",
+    "leak": "memory is never given back",
+    "tensor_proto_too_large": "more than 2 GB in one graph",
+    "not_memory": "not a matter of memory",
+    "no_failure": "no failure",
+}
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """Return the verdict as a sentence."""
+    said = printable(diagnosis.summary)
+    for start in (
+        "nothing that the log shows",
+        "nothing that can be told",
+        "nothing yet",
+        "nothing",
+    ):
+        if said.startswith(f"{start}:"):
+            rest = said[len(start) + 1 :]
+            return f"{start.capitalize().replace('thing', 'thing ran out', 1)}:{rest}"
+    return f"What ran out: {said}"
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
+    """Return where it happened, and the lines of the log that say so."""
+    lines = []
+    sureness = f"{CAUSES_IN_WORDS[diagnosis.cause]} ({diagnosis.confidence:.0%} sure)"
+    state = "does_not_fit" if diagnosis.is_fatal else "info"
+    lines.append(Line(state=state, category="Cause", text=sureness))
+    for category, text in (("Asked", _asked(diagnosis)), ("Where", _where(diagnosis))):
+        if text:
+            lines.append(Line(state="info", category=category, text=text))
+    for number, text in diagnosis.evidence[:MAX_QUOTES]:
+        quote = printable(text)
+        quote = quote if len(quote) <= MAX_QUOTE else quote[: MAX_QUOTE - 1] + "…"
+        lines.append(Line(state="info", category=f"line {number}", text=quote))
+    return lines
+
+
+def _asked(diagnosis: Diagnosis) -> str:
+    if diagnosis.requested_bytes is None:
+        return ""
+    text = format_bytes(diagnosis.requested_bytes)
+    if diagnosis.shape:
+        text += f" for {'×'.join(map(str, diagnosis.shape))}"
+        text += f" of {diagnosis.dtype}" if diagnosis.dtype else ""
+    if diagnosis.limit_bytes is not None:
+        text += f"; the limit is {format_bytes(diagnosis.limit_bytes)}"
+    if diagnosis.in_use_bytes is not None:
+        text += f", {format_bytes(diagnosis.in_use_bytes)} in use"
+    return text
+
+
+def _where(diagnosis: Diagnosis) -> str:
+    parts = []
+    if diagnosis.layer:
+        parts.append(f"layer {printable(diagnosis.layer)}")
+    if diagnosis.op:
+        parts.append(f"op {printable(diagnosis.op)}")
+    if diagnosis.device:
+        parts.append(f"on {printable(diagnosis.device)}")
+    if diagnosis.source_line:
+        parts.append(f"from {printable(diagnosis.source_line)}")
+    return ", ".join(parts)
+
+
+def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
+    """Return who holds the memory, and what else it may have been."""
+    holders = Table(
+        title="Who holds the memory",
+        headers=("chunks", "holds"),
+        rows=tuple((what, format_bytes(size)) for what, size in diagnosis.holders),
+    )
+    others = Table(
+        title="What else it may have been",
+        headers=("cause", "sure", "because"),
+        rows=tuple(
+            (CAUSES_IN_WORDS[other.cause], f"{other.confidence:.0%}", printable(other.why))
+            for other in diagnosis.alternatives
+        ),
+    )
+    return [holders, others]
