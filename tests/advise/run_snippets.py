@@ -18,7 +18,8 @@ In the namespace (what a person's own program has at that point):
 - `x`, `y`: the arrays, `x` as float32;  `x_val`, `y_val`: a few of them
 - `x_path`, `y_path`: their files;  `paths`, `labels`: the pictures and their classes
 - `load_image(path)`: an array;  `decode(path, label)`: for `Dataset.map`
-- `dataset`, `train_dataset`, `val_dataset`: batched, made from the arrays
+- `dataset`, `train_dataset`: 240 samples in batches of 8, the arrays eight times over, so that
+  batches of up to 240 can be made of them;  `val_dataset`: 6 samples
 - `samples`: the same samples, not batched
 - `model`: compiled, functional, takes pictures of any size and ends in three classes, with a
   convolution, BatchNormalization, pooling and Dense. For tables: takes columns a and b
@@ -81,7 +82,7 @@ def namespace_for(kind: str | None) -> dict[str, object]:
         image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
         return tf.image.resize(image, (32, 32)), label
 
-    samples = tf.data.Dataset.from_tensor_slices((x, y))
+    samples = tf.data.Dataset.from_tensor_slices((x, y)).repeat(8)
     return {
         "__name__": "snippet",
         "np": np,
