@@ -83,7 +83,7 @@ def _remedy(number: int, remedy: Remedy, colour: bool) -> str:
     gain = f" ({remedy.gain})" if remedy.gain else ""
     head = _bold(_fill(f"{number}. {remedy.title}{gain} [{remedy.rule}]", "   "), colour)
     message = _fill(f"   {remedy.message}", "   ")
-    code = textwrap.indent(remedy.code.rstrip(), "       ")
+    code = textwrap.indent(remedy.code.rstrip(), "     ")
     return "\n".join(part for part in (head, message, code and f"\n{code}") if part)
 
 
