@@ -15,13 +15,13 @@ _ANSI = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 _START = re.compile(
-    r"(?<=[^\s(\"'])\s{0,4}(?="
+    r"(?<=[^\s(\"':])\s{0,4}(?="
     r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{3,9}: [IWEF] |"  # TensorFlow 1.0 to 2.20
     r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} |"  # absl, since 2.21, and PJRT
     r"[IWEF] tensorflow/[\w/]{1,120}\.cc:\d|"  # 0.x
     r"Traceback \(most recent call last\):)"
 )
-_STARTS_IN = ("tensorflow/", ".cc:", "Traceback (")
+_ALONE = re.compile(r"(?:\d{4}-\d\d-\d\d |[IWEF]\d{4} |[IWEF] )")
 
 
 def records(raw: bytes) -> Iterator[str]:
@@ -43,8 +43,13 @@ def records(raw: bytes) -> Iterator[str]:
 
 
 def _split(text: str) -> Iterator[str]:
-    if any(word in text for word in _STARTS_IN):
-        for part in _START.split(text):
-            yield _CONTROL.sub("", part).expandtabs(1)
-    else:
-        yield _CONTROL.sub("", text).expandtabs(1)
+    for part in _START.split(text) if _may_hold_several(text) else (text,):
+        yield _CONTROL.sub("", part).expandtabs(1)
+
+
+def _may_hold_several(text: str) -> bool:
+    """Whether it is worth looking: a line that begins like a message mostly is one."""
+    sources = text.count(".cc:")
+    if sources == 0:
+        return text.find("Traceback (") > 0
+    return sources > 1 or "Traceback (" in text or _ALONE.match(text) is None

@@ -13,8 +13,8 @@ from typing import Any
 
 from oomdoctor.diagnose.bfc_dump import DumpReader
 from oomdoctor.diagnose.events import Event, Figure, Frame, Log
-from oomdoctor.diagnose.figures import find_figure
-from oomdoctor.diagnose.patterns import GROUPS, Pattern
+from oomdoctor.diagnose.figures import find_figures
+from oomdoctor.diagnose.patterns import NEEDLES, ROOTS, Pattern
 from oomdoctor.diagnose.sizes import dtype_name, printed_bytes, printed_shape
 from oomdoctor.units import KIB, MIB
 
@@ -73,16 +73,22 @@ class _Collector:
         low = text.lower()
         if "line " in text or ".py:" in text:
             self._frame(number, text)
-        known = False
-        for group in GROUPS:
-            for pattern in group:
-                event = _match(pattern, number, text, low)
-                if event is not None:
-                    known = True
-                    self._keep(event)
-                    break
+        known = self._messages(number, text, low)
         if not known:
             self._unknown(number, text, low)
+
+    def _messages(self, number: int, text: str, low: str) -> bool:
+        """Keep what the line says; return whether that is anything."""
+        if not _may_be_known(low):
+            return False
+        taken = set()
+        for needle, place, pattern in NEEDLES:
+            if needle in low and place not in taken:
+                event = _match(pattern, number, text, low)
+                if event is not None:
+                    taken.add(place)
+                    self._keep(event)
+        return bool(taken)
 
     def _unknown(self, number: int, text: str, low: str) -> None:
         """Look at a line that is no message: progress, or a figure."""
@@ -93,8 +99,7 @@ class _Collector:
                 self._first_progress = self._first_progress or number
                 if progress["epoch"]:
                     self._epochs = max(self._epochs, int(progress["epoch"]))
-        figure = find_figure(number, text[:_MOST_TEXT], low)
-        if figure is not None:
+        for figure in find_figures(number, text[:_MOST_TEXT], low):
             self._figures_seen += 1
             if self._figures_seen % self._figure_stride == 0:
                 self._figures.append(figure)
@@ -138,10 +143,16 @@ class _Collector:
         )
 
 
+def _may_be_known(low: str) -> bool:
+    # A loop of its own: a generator inside any() takes three times as long.
+    for root in ROOTS:  # noqa: SIM110
+        if root in low:
+            return True
+    return False
+
+
 def _match(pattern: Pattern, number: int, text: str, low: str) -> Event | None:
-    if not any(needle in low for needle in pattern.needles):
-        return None
-    if any(word in low for word in pattern.unless):
+    if pattern.unless and any(word in low for word in pattern.unless):
         return None
     match = pattern.regex.search(text)
     if match is None:
@@ -189,6 +200,8 @@ def _fields(groups: dict[str, str | None]) -> dict[str, Any]:
         fields["device"] = (groups["device"] or "").upper()
     if "shape" in groups:
         fields["shape"] = printed_shape(groups["shape"])
+    if groups.get("dims"):
+        fields["shape"] = printed_shape(",".join(re.findall(r"\d+", groups["dims"] or "")))
     if groups.get("dtype"):
         fields["dtype"] = dtype_name((groups["dtype"] or "").rstrip(".,;"))
     for name in ("allocator", "op", "name"):

@@ -73,7 +73,7 @@ def _several_gpus(log: Log, request: Request) -> Candidate | None:
     gpus = failing_gpus(log)
     if len(gpus) > 1:
         why = f"memory of {len(gpus)} GPUs at once ({', '.join(sorted(gpus))})."
-        return Candidate("multi_gpu_exhausted", 0.93, why, places(log.of(*FAILURES), 4))
+        return Candidate("multi_gpu_exhausted", 0.96, why, places(log.of(*FAILURES), 4))
     in_replica = any(f"{word}_" in (request.op or "") for word in ("replica", "tower"))
     told = log.of("replicas")
     if in_replica or told:
@@ -87,12 +87,11 @@ def _several_gpus(log: Log, request: Request) -> Candidate | None:
 
 
 def _xla(log: Log, request: Request) -> Candidate | None:
-    told = log.of("xla_failure", "xla_hbm", "xla_remat")
+    told = log.of("xla_failure", "xla_hbm", "xla_remat", "xla_client")
     if not told:
         return None
     size = f" when a compiled step asked for {format_bytes(request.bytes)}" if request.bytes else ""
     why = f"device memory under XLA{size}."
-    # A pool of several cards is still XLA's, so this is the surer of the two.
     return Candidate("xla_exhausted", 0.95, why, _evidence(log, request, *told[:2]))
 
 

@@ -18,17 +18,31 @@ from oomdoctor.diagnose.sizes import printed_bytes
 from oomdoctor.units import MIB
 
 _WORDS = ("memory", "mem", "rss", "ram")
-_FIGURE = re.compile(
-    r"(?P<label>(?:[^\d\n]{0,60})\b(?:\w{0,20}memory|mem|max_?rss|rss|ram)\b[^\d\n%]{0,40}?)"
-    r"[ :=(~]{1,4}(?P<value>\d{1,15}(?:\.\d{1,12})?)\s?(?P<unit>[kmgt]i?b\b|bytes\b|[kmg]\b|%)?",
+_ABOUT_MEMORY = re.compile(r"(?:memory|\bmem\b|mem_|max_?rss|\brss\b|\bram\b)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?P<label>[^\d\n]{1,60}?)[ :=(~]{1,4}(?P<value>\d{1,15}(?:\.\d{1,12})?)"
+    r"\s?(?P<unit>[kmgt]i?b\b|bytes\b|[kmg]\b|%)?",
     re.IGNORECASE,
 )
+_BARE = re.compile(r"\s{0,8}(\d{6,9})\s{0,8}\Z")
 _NOT_USED = re.compile(
-    r"\b(?:free|available|total|limit|limited|exceeds|allocate|params|parameters|bandwidth|clock"
-    r"|fraction|growth|capacity|requested|reserved|required|request)\b|memoryclock",
+    r"\b(?:free|available|avail|total|limit|limited|exceeds|allocate|params|parameters|bandwidth"
+    r"|clock|fraction|growth|capacity|requested|reserved|required|request|min|mean|swap|size)\b"
+    r"|memoryclock",
+    re.IGNORECASE,
+)
+_NOT_BYTES = re.compile(
+    r"(?:step|epoch|iter|iteration|batch|gpu|cpu|device|pid|line|round|trial|fold|run|count|objects|#)"
+    r"\W*\Z",
+    re.IGNORECASE,
+)
+_USED = re.compile(
+    r"used|usage|use\b|using|rss|current|percent|peak|max|resident|consum|allocated|process"
+    r"|memory|\bmem\b|\bram\b",
     re.IGNORECASE,
 )
 _LOGGED_BY_TENSORFLOW = re.compile(r"[\w.]+\.(?:cc|h):\d+\]")
+_MOST_IN_A_LINE = 4
 STEP_SHARE = 0.05
 """A step upward counts from this share of the whole growth."""
 
@@ -46,20 +60,29 @@ class Growth:
         return self.figures[-1].bytes - self.figures[0].bytes
 
 
-def find_figure(line: int, text: str, low: str) -> Figure | None:
-    """Return the figure a line holds, if it is memory in use."""
+def find_figures(line: int, text: str, low: str) -> list[Figure]:
+    """Return the figures in a line that are memory in use."""
+    bare = _BARE.match(text)
+    if bare is not None:
+        # Some print `ru_maxrss`, in KiB, and not a word.
+        return [Figure(line=line, text=text, label="", bytes=int(bare[1]) * 1024)]
     if not any(word in low for word in _WORDS) or _LOGGED_BY_TENSORFLOW.search(text):
-        return None
-    match = _FIGURE.search(text)
-    if match is None or _NOT_USED.search(match["label"]):
-        return None
-    size = _bytes(match["value"], (match["unit"] or "").lower())
-    if size is None:
-        return None
-    label = " ".join(re.findall(r"[a-z_]+", match["label"].lower()))
-    if match["unit"] == "%":
-        label += " %"
-    return Figure(line=line, text=text, label=label, bytes=size)
+        return []
+    about = _ABOUT_MEMORY.search(text)
+    if about is None:
+        return []
+    found: list[Figure] = []
+    for match in _NUMBER.finditer(text):
+        label = match["label"]
+        is_told = match.end("label") >= about.end() and _USED.search(label)
+        if not is_told or _NOT_USED.search(label) or _NOT_BYTES.search(label):
+            continue
+        size = _bytes(match["value"], (match["unit"] or "").lower())
+        if size is not None and len(found) < _MOST_IN_A_LINE:
+            words = " ".join(re.findall(r"[a-z_]+", label.lower()))
+            words += " %" if match["unit"] == "%" else ""
+            found.append(Figure(line=line, text=text, label=words or "memory", bytes=size))
+    return found
 
 
 def _bytes(value: str, unit: str) -> int | None:
@@ -68,7 +91,9 @@ def _bytes(value: str, unit: str) -> int | None:
     if unit:
         return printed_bytes(value + unit.replace("bytes", ""))
     number = float(value)
-    # Programs divide by 2**20 before printing; ru_maxrss is KiB; what is left is bytes.
+    # Programs divide by 2**20 or 2**30 before printing; ru_maxrss is KiB; the rest is bytes.
+    if number < 64 and "." in value:
+        return int(number * 1024 * MIB)
     if number < 1e6:
         return int(number * MIB)
     return int(number * 1024) if number < 1e9 and "." not in value else int(number)
@@ -93,7 +118,7 @@ def find_growth(figures: Sequence[Figure]) -> Growth | None:
 
 
 def _growth(figures: list[Figure], least_steps: int) -> Growth | None:
-    if len(figures) < 4:
+    if len(figures) < (4 if figures[0].label else 6):
         return None
     first, last = figures[0].bytes, figures[-1].bytes
     grown = last - first

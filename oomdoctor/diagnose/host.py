@@ -69,7 +69,7 @@ def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
     found = [Candidate("host_killed", confidence, why, evidence)]
     if _is_filling(log, kills[0].line):
         filling = log.of("shuffle_filling")
-        why = "system RAM, while a shuffle buffer was being filled."
+        why = "system RAM, while a shuffle buffer was filled with elements."
         found.append(Candidate("pipeline_buffer", 0.98, why, places([*filling[-2:], *kills], 4)))
     elif log.has("shuffle_filling"):
         why = "perhaps the shuffle buffer, which stays in system RAM."
@@ -81,10 +81,10 @@ def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
 
 
 def _is_filling(log: Log, before: int) -> bool:
-    """Whether the last buffer before a line was still being filled."""
+    """Whether nothing came between a buffer, full or not, and a line."""
     told = [e for e in log.of("shuffle_filling", "shuffle_filled") if e.line <= before]
     progress = log.last_progress or 0
-    return bool(told) and told[-1].kind == "shuffle_filling" and progress <= told[-1].line
+    return bool(told) and progress <= told[-1].line
 
 
 def _warnings(log: Log) -> list[Candidate]:
@@ -124,4 +124,6 @@ def _leak(log: Log, growth: Growth) -> Candidate:
     shown = [first, *sorted(growth.figures, key=lambda f: f.bytes)[-2:]]
     evidence = tuple(dict.fromkeys((figure.line, figure.text) for figure in shown))
     confidence = 0.9 if growth.steps >= 3 else 0.8
+    if not first.label:
+        confidence = 0.65
     return Candidate("leak", confidence, why, evidence)

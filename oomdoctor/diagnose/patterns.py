@@ -56,18 +56,19 @@ DEVICE = (
         r"(?: from the \w+ end)?(?:\s?requested by op (?P<op>[^\s\\]{0,300}))?",
         unless="this is not a failure|freed_by_count",
     ),
-    # >= 1.5 has type, device and allocator; before, the shape alone.
+    # >= 1.5 has type, device and allocator; before, the shape alone; 0.6: `shapedim { size: 64 }`.
     _p(
         "oom_tensor",
         "oom when allocating",
-        r"oom when allocating (?:temporary )?tensor (?:with|of) shape ?\[(?P<shape>[\d, ]{0,300})\]"
+        r"oom when allocating (?:temporary )?tensor (?:with|of) shape ?"
+        r"(?:\[(?P<shape>[\d, ]{0,300})\]|(?P<dims>(?:dim \{ ?size: \d{1,12} ?\} ?){1,12}))"
         rf"(?: and type (?P<dtype>\w{{1,20}}))?(?: on {_DEVICE})?"
         r"(?: by allocator (?P<allocator>[\w.:-]{1,80}))?",
     ),
     _p(
         "async_failure",
         "memallocasync",
-        r"(?P<allocator>gpu_async_\d+)?[^\n]{0,40}memallocasync failed to allocate (?P<n>\d{1,20})",
+        r"(?:(?P<allocator>gpu_async_\d+) )?cuMemAllocAsync failed to allocate (?P<n>\d{1,20})",
     ),
     _p(
         "async_free",
@@ -294,7 +295,8 @@ OTHER = (
     _p(
         "proto_limit",
         "2gb|2147483647|2gib|protobuf|too big",
-        r"tensor proto whose content is larger than 2GB|graphdef cannot be larger than 2GB"
+        r"tensor proto whose content is larger than 2GB"
+        r"(?:\. size of tensor is (?P<n2>\d{1,20}))?|graphdef cannot be larger than 2GB"
         r"|(?:maximum )?protobuf (?:size of|limit of|hard limit of) ?2GB(?:: (?P<n>\d{1,20}))?"
         r"|exceeds? (?:the )?(?:maximum )?(?:protobuf )?(?:size )?(?:limit )?(?:of )?2GB"
         r"|larger than (?:the )?2 ?GB(?: limit)?"
@@ -321,9 +323,15 @@ OTHER = (
     _p("retracing", "retracing", r"triggered tf\.function retracing"),
     _p(
         "replicas",
-        "strategy|replica|nccl|horovod|tower_|all-reduce|multi_gpu_model",
-        r"MirroredStrategy|replica_[1-9]|\bnccl|horovod|\btower_[1-9]|batch_all_reduce"
+        "strategy|replica|nccl|horovod|tower_|all_reduce|allreduce|multi_gpu_model",
+        r"MirroredStrategy|replica_[1-9]|\bnccl|horovod|\btower_[1-9]|all_?reduce"
         r"|multi_gpu_model|number of (?:devices|replicas)\b[^\n]{0,20}[2-9]",
+    ),
+    # JAX builds XLA under external/xla; in TensorFlow it is external/local_xla.
+    _p(
+        "xla_client",
+        "external/xla/|xlaruntimeerror|jaxlib|pjrt_",
+        r"external/xla/|xlaruntimeerror|jaxlib|pjrt_",
     ),
     _p("exhausted", "exhausted", r"resource.?exhausted"),
     _p(
@@ -355,3 +363,25 @@ OPERATION = (
 
 GROUPS = (DEVICE, LIBRARY, CARD, HOST, END, OTHER, OPERATION)
 """Within a group a line has one meaning, the first; across groups it may have several."""
+
+NEEDLES = tuple(
+    (needle, place, pattern)
+    for place, group in enumerate(GROUPS)
+    for pattern in group
+    for needle in pattern.needles
+)
+"""Every needle with its pattern and the place of its group, in the order of the table."""
+
+ROOTS = (
+    "mem", "alloc", "oom", "kill", "error", "exce", "interrupt", "_status_", "_mismatch",
+    "exhaust",
+    "xla", "pjrt", "node", "[op:", "kernel", "buffer", "2gb", "2147483647", "2gib", "protobuf",
+    "too ", "failure", "fail", "handle", "freed_by", "-> ", "mib /", "bytes free", "blas", "dnn",
+    "algorithm", "version", "compiled", "137", "signal 9", "status -9", "code -9", "sigkill",
+    "reaper", "limit", "initialized", "copying", "large", "not possible", "exceed", "space left",
+    "quota", "errno 28", "retracing", "strategy", "replica", "nccl", "tower_", "reduce",
+    "multi_gpu", "dumped", "abort", "illegal", "bus e", "segmentation", "from device", "on host",
+    "pinned", "canceled future", "session crash", "preempt", "walltime", "low on resource",
+    "available ram", "horovod", "fault", "not create", "perhaps",
+)  # fmt: skip
+"""Parts of words of which one is in every needle: most lines of a log have none."""

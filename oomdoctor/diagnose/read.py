@@ -23,7 +23,7 @@ from oomdoctor.errors import InputError
 CHUNK = 1 << 19
 LONGEST_LINE = 1 << 16
 """What is beyond that in one line is cut: nobody prints a message there."""
-BUDGET = 24 << 20
+BUDGET = 8 << 20
 """Bytes read line by line between the beginning and the end of a long log."""
 TRIGGERS = (
     b"emory",
