@@ -10,17 +10,44 @@ from typing import TYPE_CHECKING, Any
 from oomdoctor._version import __version__
 
 if TYPE_CHECKING:
-    from oomdoctor.api import check, probe_machine
+    from oomdoctor.api import check, explain_error, probe_machine
+    from oomdoctor.watching import install_excepthook, watch
 
-__all__ = ["__version__", "check", "probe_machine"]
+__all__ = [
+    "__version__",
+    "check",
+    "explain_error",
+    "install_excepthook",
+    "probe_machine",
+    "watch",
+]
+_WATCHING = ("install_excepthook", "watch")
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'oomdoctor' has no attribute {name!r}")
+    if name in _WATCHING:
+        from oomdoctor import watching
+
+        return getattr(watching, name)
     from oomdoctor import api
 
     return getattr(api, name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%%oomwatch` to a notebook: `%load_ext oomdoctor`."""
+    from oomdoctor.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take it away again: `%unload_ext oomdoctor`."""
+    from oomdoctor.notebook import unload
+
+    unload(shell)
 
 
 def __dir__() -> list[str]:

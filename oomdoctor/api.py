@@ -139,6 +139,7 @@ def explain_error(
     error: Any,
     *,
     batch_size: int | None = None,
+    model: Any = None,
     machine: str | Machine | None = None,
     ram: Size | None = None,
     vram: Size | None = None,
@@ -164,6 +165,7 @@ def explain_error(
         error: An exception, the text of a log, or paths: a file, a folder of logs, a notebook,
             a list of these. `-` in a list is standard input.
         batch_size: The batch size of the run, to tell which dimension of a shape it is.
+        model: The Keras model that was trained, where it is at hand.
         machine: Where it ran, such as `colab-t4`. For an exception, this machine by default; a
             log may come from anywhere, so none.
         ram: System memory of that machine instead.
@@ -187,7 +189,7 @@ def explain_error(
     facts = Facts(
         machine=known_machine,
         diagnosis=diagnosis,
-        workload=None if batch_size is None else Workload(batch_size=batch_size),
+        workload=_workload(model, batch_size),
         versions=_versions() if is_here else (),
     )
     return _conclude(
@@ -199,6 +201,14 @@ def explain_error(
         rules=rules,
         severities=severities,
     )
+
+
+def _workload(model: Any, batch_size: int | None) -> Workload | None:
+    if model is None:
+        return None if batch_size is None else Workload(batch_size=batch_size)
+    from oomdoctor.diagnose.live import describe_model
+
+    return describe_model(model, batch_size)
 
 
 def _diagnose(error: Any, batch_size: int | None) -> Diagnosis:
