@@ -1,0 +1,1 @@
+"""The largest batch that fits: where to look, what was run, and what it means."""
