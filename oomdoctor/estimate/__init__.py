@@ -1,0 +1,1 @@
+"""Predict the peak memory of a Keras training step without running it."""

@@ -1,0 +1,138 @@
+"""What TensorFlow's CPU kernels do with memory: reuse an input, alias it, or take a workspace.
+
+Origins: the forwarding lists were read in the kernels' sources; the workspaces were read there
+and checked against profiler traces of TensorFlow 2.21 without oneDNN (an x86 CPU without
+AVX512-VNNI): every allocation of kind `temp` above 4 KiB of the calibration models.
+
+On a GPU the workspaces are cuDNN's and differ; `GPU_WORKSPACE_NOTE` says what is assumed.
+"""
+
+from __future__ import annotations
+
+from oomdoctor.estimate.nodes import Node
+from oomdoctor.estimate.shapes import ELEMENTWISE, Tensor, count
+from oomdoctor.units import DTYPE_BYTES
+
+GPU_WORKSPACE_NOTE = (
+    "workspaces are those of CPU kernels; cuDNN may take more where there is room for it"
+)
+
+_L2_BYTES = 256 * 1024
+_L3_BYTES = 30 * 1024**2
+# Constants of TensorFlow's convolution gradients, not of this machine.
+
+ALIASES = frozenset(
+    {
+        "Identity", "StopGradient", "PreventGradient", "Reshape", "ExpandDims", "Squeeze",
+        "Placeholder", "CheckNumerics", "EnsureShape", "Snapshot", "PlaceholderWithDefault",
+    }
+)  # fmt: skip
+"""Operations whose output is their first input under another name."""
+
+CHEAP = frozenset(
+    {
+        "Identity", "IdentityN", "Const", "Placeholder", "NoOp", "Reshape", "ExpandDims", "Squeeze",
+        "Shape", "ShapeN", "Size", "Rank", "StopGradient", "PreventGradient", "ReadVariableOp",
+        "VariableShape", "VarHandleOp", "ConcatOffset", "BroadcastGradientArgs", "ZerosLike",
+        "EmptyTensorList", "TensorListLength", "TensorListElementShape", "InvertPermutation",
+    }
+)  # fmt: skip
+"""Operations the executor runs at once instead of handing them to the thread pool."""
+
+_NO_REUSE = frozenset(
+    {"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "IsFinite", "IsNan",
+     "IsInf", "OnesLike", "ZerosLike", "Cast", "LogSoftmax"}
+)  # fmt: skip
+
+_REUSE: dict[str, tuple[int, ...]] = {
+    "SelectV2": (1, 2),
+    "Select": (),
+    "BiasAdd": (0,),
+    "Softmax": (0,),
+    "LogSoftmax": (0,),
+    "AddN": tuple(range(64)),
+    "ClipByValue": (0,),
+    "Cumsum": (),
+    "TensorScatterUpdate": (0,),
+    "ScatterNd": (),
+    "ZerosLike": (0,),
+}
+
+
+def reusable(op: str) -> tuple[int, ...]:
+    """Return the inputs an operation may write its first output into.
+
+    It does so only when nobody else holds the input and dtype and element count agree.
+    """
+    if op in _REUSE:
+        return _REUSE[op]
+    if op in ELEMENTWISE and op not in _NO_REUSE:
+        return (0, 1)
+    return ()
+
+
+def _bytes(tensor: Tensor) -> int:
+    return count(tensor.dims) * DTYPE_BYTES.get(tensor.dtype, 0)
+
+
+def _convolution_gradient(
+    out_image: int, filter_size: int, depth: int, width: int, batch: int, threads: int, split: bool
+) -> int:
+    """Return the im2col buffer of a convolution's gradient.
+
+    Args:
+        out_image: Elements of one channel of the convolution's output.
+        filter_size: Elements of the filter for one output channel.
+        depth: Output channels.
+        width: Bytes of an element.
+        batch: Samples.
+        threads: Threads inside one operation.
+        split: Whether the kernel may do sample after sample, its threads sharing each.
+    """
+    unit = out_image * filter_size + out_image * depth + filter_size * depth
+    if not unit:
+        return 0
+    if split and (batch == 1 or unit // threads >= _L2_BYTES // width):
+        shards = 1
+    else:
+        shards = -(-(_L3_BYTES // width) // unit)
+    return shards * out_image * filter_size * width
+
+
+def temporaries(node: Node, x: list[Tensor], out: list[Tensor], threads: int) -> list[int]:
+    """Return the bytes of each workspace a kernel takes while it runs."""
+    op = node.op
+    if op == "Conv2DBackpropFilter" or op == "Conv2DBackpropInput":
+        gradient = x[2]
+        filters = out[0] if op == "Conv2DBackpropFilter" else x[1]
+        if len(gradient.dims) != 4 or len(filters.dims) != 4:
+            return []
+        width = DTYPE_BYTES.get(gradient.dtype, 4)
+        image = gradient.dims[1] * gradient.dims[2]
+        size = count(filters.dims[:3])
+        return [
+            _convolution_gradient(
+                image, size, filters.dims[3], width, gradient.dims[0], threads,
+                op == "Conv2DBackpropInput",
+            )
+        ]  # fmt: skip
+    if op == "Conv3DBackpropFilterV2" or op == "Conv3DBackpropInputV2":
+        gradient = x[2]
+        filters = out[0] if op == "Conv3DBackpropFilterV2" else x[1]
+        width = DTYPE_BYTES.get(gradient.dtype, 4)
+        image = count(gradient.dims[1:4])
+        return [
+            _convolution_gradient(
+                image, count(filters.dims[:4]), filters.dims[4], width, gradient.dims[0], threads,
+                op == "Conv3DBackpropInputV2",
+            )
+        ]  # fmt: skip
+    if op == "MaxPoolGrad":
+        return [count(x[1].dims) * 8]
+    if op == "DepthwiseConv2dNativeBackpropFilter":
+        return [x[0].dims[0] * _bytes(out[0])]
+    if op == "SparseSoftmaxCrossEntropyWithLogits":
+        return [_bytes(out[0])]
+    if op in ("Sum", "Mean", "Max", "Prod", "Min") and x[0].dims:
+        return [_bytes(out[0])] if count(x[0].dims) != count(out[0].dims) else []
+    return []

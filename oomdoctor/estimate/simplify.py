@@ -1,0 +1,130 @@
+"""Brings a traced graph into the form the executor runs.
+
+Function calls and branches are inlined, as TensorFlow lowers them; of a branch the larger side
+is taken, which for a loss scale is the step that updates the weights. Operations that only hand
+on their input are bypassed, as Grappler does. Loops stay whole.
+"""
+
+from __future__ import annotations
+
+from oomdoctor.estimate.nodes import Graph, Node, Source
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"})
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+_HANDS_ON = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient"})
+
+
+def simplified(graph: Graph) -> Graph:
+    """Return the graph with calls inlined and pass-through operations bypassed."""
+    flat = _Flat()
+    arguments: list[int] = []
+    known: dict[int, Source] = {}
+    for number in graph.arguments:
+        known[number] = (flat.add(_copy(graph.nodes[number], (), ())), 0)
+        arguments.append(known[number][0])
+    results, effects = flat.inline(graph, known, ())
+    for node in flat.nodes:
+        for key in ("cond", "body"):
+            if key in node.bodies:
+                node.bodies[key] = simplified(node.bodies[key])
+    return Graph(flat.nodes, tuple(arguments), results, effects)
+
+
+def _copy(node: Node, inputs: tuple[Source, ...], controls: tuple[int, ...]) -> Node:
+    return Node(
+        node.name, node.op, inputs, controls, node.outputs, node.attrs, dict(node.bodies),
+        node.value, node.variable,
+    )  # fmt: skip
+
+
+class _Flat:
+    """Nodes of the flattened graph so far."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def inline(
+        self, graph: Graph, fed: dict[int, Source], after: tuple[int, ...]
+    ) -> tuple[tuple[Source, ...], tuple[int, ...]]:
+        """Add a function's nodes and return where its results and effects ended up.
+
+        Args:
+            graph: The function.
+            fed: For each argument node, what is passed.
+            after: Nodes that must run before any of it.
+        """
+        sources: dict[Source, Source] = {(n, 0): s for n, s in fed.items()}
+        done: dict[int, int] = {n: s[0] for n, s in fed.items()}
+        for number in _in_order(graph):
+            if number in fed:
+                continue
+            node = graph.nodes[number]
+            inputs = tuple(sources[source] for source in node.inputs)
+            controls = tuple(done[c] for c in node.controls)
+            if not inputs and not controls and node.op != "Const":
+                controls = after
+            self._place(number, node, inputs, controls, sources, done)
+        results = tuple(sources[source] for source in graph.results)
+        return results, tuple(dict.fromkeys(done[n] for n in graph.effects))
+
+    def _place(
+        self,
+        number: int,
+        node: Node,
+        inputs: tuple[Source, ...],
+        controls: tuple[int, ...],
+        sources: dict[Source, Source],
+        done: dict[int, int],
+    ) -> None:
+        body = _inlined_body(node)
+        if body is not None:
+            predicate = node.op in _BRANCHES
+            given = inputs[1:] if predicate else inputs
+            after = (*controls, inputs[0][0]) if predicate else controls
+            if len(given) == len(body.arguments):
+                fed = dict(zip(body.arguments, given, strict=True))
+                results, effects = self.inline(body, fed, after)
+                for port, source in enumerate(results):
+                    sources[number, port] = source
+                ends = tuple(dict.fromkeys((*effects, *(s for s, _ in results), *after)))
+                done[number] = self.add(Node(f"{node.name}/done", "NoOp", (), ends, ()))
+                return
+        if node.op in _HANDS_ON and not controls and inputs:
+            for port in range(len(node.outputs)):
+                sources[number, port] = inputs[port]
+            done[number] = inputs[0][0]
+            return
+        at = self.add(_copy(node, inputs, controls))
+        done[number] = at
+        for port in range(len(node.outputs)):
+            sources[number, port] = (at, port)
+
+
+def _inlined_body(node: Node) -> Graph | None:
+    if not node.bodies or not (node.op in _CALLS or node.op in _BRANCHES):
+        return None
+    return max(node.bodies.values(), key=lambda body: len(body.nodes))
+
+
+def _in_order(graph: Graph) -> list[int]:
+    """Return the nodes as they were made, those that wait for a later one moved behind it."""
+    order: list[int] = []
+    done: set[int] = set()
+    waiting = list(range(len(graph.nodes)))
+    while waiting:
+        left: list[int] = []
+        for number in waiting:
+            node = graph.nodes[number]
+            if all(s in done for s, _ in node.inputs) and all(c in done for c in node.controls):
+                done.add(number)
+                order.append(number)
+            else:
+                left.append(number)
+        if len(left) == len(waiting):
+            break  # a cycle, which only loops of the old kind have
+        waiting = left
+    return order
