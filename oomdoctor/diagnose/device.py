@@ -124,7 +124,7 @@ def _fragmented(log: Log, request: Request) -> Candidate | None:
         confidence = 0.5
     pieces = f"; the largest piece is about {format_bytes(hole)}" if hole else ""
     why = (
-        f"GPU memory in one piece: {format_bytes(free)} of "
+        f"memory of {request.device or 'the GPU'} in one piece: {format_bytes(free)} of "
         f"{format_bytes(limit)} was free, in pieces too small for {format_bytes(asked)}{pieces}."
     )
     return Candidate("gpu_fragmented", confidence, why, _evidence(log, request))

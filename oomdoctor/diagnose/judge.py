@@ -203,8 +203,12 @@ def _notes(chosen: Candidate, log: Log, request: Request, meaning: Meaning) -> t
     notes = list(meaning.notes) if chosen.cause in DEVICE_CAUSES else []
     if request.is_rounded and request.bytes is not None and chosen.cause in DEVICE_CAUSES:
         notes.append("The log prints the requested size rounded, or without its type.")
-    if chosen.cause == "gpu_exhausted" and request.is_on_host:
-        notes.append("It was the CPU's allocator that failed: system RAM, not a graphics card.")
+    if chosen.cause in DEVICE_CAUSES and request.is_on_host:
+        notes.append(
+            "It was the CPU's allocator that failed: system RAM, not a graphics card."
+            if request.limit_bytes is None
+            else "It was the CPU's allocator, under a limit that was set for it."
+        )
     if (
         chosen.cause in DEVICE_CAUSES
         and request.event is not None

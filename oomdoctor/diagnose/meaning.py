@@ -66,8 +66,6 @@ _NOT_A_LAYER = frozenset(
         "normal",
         "uniform",
         "var_mean",
-        "stem",
-        "input",
     )
 )
 _WEIGHTS = re.compile(
@@ -75,6 +73,7 @@ _WEIGHTS = re.compile(
     r"|truncated_normal|RandomUniform|RandomStandardNormal|TruncatedNormal|AssignVariable"
     r"|embeddings|UnsortedSegmentSum|Adam|Momentum|VarHandleOp|ReadVariableOp"
 )
+_BY_HAND = re.compile(r"(?:Fill|Zeros|Ones|Const|_EagerConst|Random|StatelessRandom|Tile|Range)")
 LARGEST_BATCH = 65536
 
 
@@ -136,7 +135,7 @@ def layer_of(op: str | None) -> str | None:
 
 def is_weight(op: str | None) -> bool:
     """Whether an op's name says that its tensor is as large as a weight, whatever the batch."""
-    return bool(op and _WEIGHTS.search(op))
+    return bool(op and "/" in op and _WEIGHTS.search(op))
 
 
 def _batch(
@@ -153,8 +152,9 @@ def _batch(
     firsts = {other[0] for other in shapes if other}
     if len(shapes) > 1 and len(firsts) == 1:
         return 0, shape[0], []
-    if len(shape) >= 3 and shape[0] <= LARGEST_BATCH and not _looks_like_kernel(shape):
-        return 0, shape[0], []
+    is_made_by_hand = bool(_BY_HAND.match(request.op or ""))
+    if len(shape) >= 3 and shape[0] <= LARGEST_BATCH and not is_made_by_hand:
+        return (None, None, []) if _looks_like_kernel(shape) else (0, shape[0], [])
     return None, None, []
 
 

@@ -375,7 +375,7 @@ NEEDLES = tuple(
 ROOTS = (
     "mem", "alloc", "oom", "kill", "error", "exce", "interrupt", "_status_", "_mismatch",
     "exhaust",
-    "xla", "pjrt", "node", "[op:", "kernel", "buffer", "2gb", "2147483647", "2gib", "protobuf",
+    "xla", "pjrt", "jaxlib", "node", "[op:", "kernel", "buffer", "2gb", "2147483647", "2gib", "protobuf",
     "too ", "failure", "fail", "handle", "freed_by", "-> ", "mib /", "bytes free", "blas", "dnn",
     "algorithm", "version", "compiled", "137", "signal 9", "status -9", "code -9", "sigkill",
     "reaper", "limit", "initialized", "copying", "large", "not possible", "exceed", "space left",

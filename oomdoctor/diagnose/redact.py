@@ -36,6 +36,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         "<host>",
     ),
     (re.compile(r"(?:(?<=srun: error: )|(?<=on node )|(?<=slurmd\[))[\w.-]{1,64}"), "<host>"),
+    (re.compile(r"[A-Za-z]:\\Users\\[^\\\"'<>|:\n]{1,64}(?:\\|\b)", re.IGNORECASE), "~/"),
     (re.compile(r"[A-Za-z]:\\(?:[^\\\s\"'<>|:]{1,120}\\){0,40}(?=[^\\\s\"'<>|:])"), "<path>/"),
     (
         # Not a device (/job:localhost/…), not a fraction (80/4000), not a source of TensorFlow.

@@ -28,7 +28,7 @@ FAILURES = (
 """Kinds that say a device's allocator failed, the most telling first."""
 
 _GPU_OF_ALLOCATOR = re.compile(r"GPU_(?:async_)?(\d{1,3})", re.IGNORECASE)
-_HOST_ALLOCATORS = ("cpu", "mklcpu", "mkl_cpu", "bfc_cpu_allocator", "cpu_bfc")
+_HOST_ALLOCATORS = ("cpu", "mkl", "bfc_cpu_allocator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _device(allocator: str | None) -> str | None:
     match = _GPU_OF_ALLOCATOR.match(allocator or "")
     if match:
         return f"GPU:{match[1]}"
-    return "CPU:0" if (allocator or "").lower() in _HOST_ALLOCATORS else None
+    return "CPU:0" if (allocator or "").lower().startswith(_HOST_ALLOCATORS) else None
 
 
 def _limit(log: Log, dump: Dump | None, device: str | None) -> int | None:

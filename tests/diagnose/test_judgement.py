@@ -1,0 +1,211 @@
+"""The same words mean different things: what surrounds them decides."""
+
+import pytest
+
+from oomdoctor.diagnose.run import diagnose_text, verdict_of
+
+CARD = (
+    "2019-05-09 11:45:36.2: I gpu_device.cc:1115] Created TensorFlow device (/job:localhost/"
+    "replica:0/task:0/device:GPU:0 with {mb} MB memory) -> physical GPU (device: 0, name: {name}, "
+    "pci bus id: 0000:01:00.0, compute capability: 7.5)\n"
+)
+OOM = (
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor "
+    "with shape[32,64,250,250] and type float on /job:localhost/replica:0/task:0/device:GPU:{gpu} "
+    "by allocator GPU_{gpu}_bfc\n"
+)
+REFUSED = "failed to allocate {g}G ({n} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY\n"
+NO_ALGORITHM = "UnknownError: Failed to get convolution algorithm."
+EPOCHS = "".join(f"Epoch {n}/5\n10/10 [====] - 1s 9ms/step - loss: 0.5\n" for n in range(1, 6))
+
+
+def cause(text, **known):
+    return diagnose_text(text, **known).cause
+
+
+def test_a_request_that_an_op_can_do_without_is_no_failure():
+    line = (
+        "W bfc.cc:243] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB "
+        "with freed_by_count=0. The caller indicates that this is not a failure, but may mean that "
+        "there could be performance gains if more memory were available.\n"
+    )
+    diagnosis = diagnose_text(line * 3 + EPOCHS)
+    assert (diagnosis.cause, verdict_of(diagnosis)) == ("no_failure", "fits")
+    assert "not a failure" in diagnosis.evidence[0][1]
+
+
+def test_a_failure_after_harmless_refusals_is_still_a_failure():
+    line = "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1GiB with freed_by_count=0."
+    assert cause(f"{line}\n{OOM.format(gpu=0)}") == "gpu_exhausted"
+
+
+def test_a_refusal_at_start_up_on_a_free_card_is_harmless():
+    text = "totalMemory: 16.00GiB freeMemory: 15.84GiB\n" + REFUSED.format(g=15, n=16104454912)
+    assert cause(text + EPOCHS) == "no_failure"
+
+
+def test_a_refusal_at_start_up_on_a_full_card_is_someone_else():
+    text = "totalMemory: 16.00GiB freeMemory: 1.20GiB\n" + REFUSED.format(g=1, n=1104454912)
+    assert cause(text) == "gpu_held_by_other_process"
+
+
+def test_refusals_far_below_the_planned_pool_are_someone_else():
+    small = "failed to allocate 256.00M (268435456 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY\n"
+    assert cause(CARD.format(mb=10000, name="Unknown Card") + small) == "gpu_held_by_other_process"
+
+
+def test_a_limit_far_below_the_card_is_someone_else_or_a_cap():
+    text = CARD.format(mb=688, name="Tesla T4") + OOM.format(gpu=0)
+    diagnosis = diagnose_text(text)
+    assert diagnosis.cause == "gpu_held_by_other_process"
+    assert "or a cap" in diagnosis.summary
+
+
+def test_the_same_failure_with_the_whole_card_is_exhaustion():
+    diagnosis = diagnose_text(CARD.format(mb=14000, name="Tesla T4") + OOM.format(gpu=0))
+    assert diagnosis.cause == "gpu_exhausted"
+    assert diagnosis.limit_bytes == 14000 * 2**20
+
+
+def test_a_part_of_a_card_is_not_taken_for_the_whole():
+    name = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+    assert cause(CARD.format(mb=4000, name=name) + OOM.format(gpu=0)) == "gpu_exhausted"
+
+
+def test_several_cards_that_fail_are_told_as_such():
+    assert cause(OOM.format(gpu=0) + OOM.format(gpu=1)) == "multi_gpu_exhausted"
+
+
+def test_one_card_that_fails_in_a_mirrored_run_is_too():
+    text = "INFO:tensorflow:Using MirroredStrategy with devices ('/gpu:0', '/gpu:1')\n"
+    assert cause(text + OOM.format(gpu=0)) == "multi_gpu_exhausted"
+
+
+def test_a_library_that_does_not_start_on_an_empty_card_is_not_about_memory():
+    text = "totalMemory: 23.62GiB freeMemory: 21.93GiB\n" + NO_ALGORITHM
+    assert cause(text) == "not_memory"
+
+
+def test_the_same_on_a_small_card_is_about_memory():
+    text = "totalMemory: 6.00GiB freeMemory: 4.93GiB\n" + NO_ALGORITHM
+    assert cause(text) == "cuda_library_allocation"
+
+
+def test_a_library_of_the_wrong_version_is_not_about_memory():
+    text = (
+        "E cuda_dnn.cc:363] Loaded runtime CuDNN library: 7.0.5 but source was compiled with: "
+        "7.2.1.\nUnknownError: Failed to get convolution algorithm."
+    )
+    assert cause(text) == "not_memory"
+
+
+def test_a_full_disk_is_not_about_memory():
+    text = "RESOURCE_EXHAUSTED:  cache_0.data; No space left on device\nHint: ... when OOM happens"
+    assert cause(text) == "not_memory"
+
+
+def test_a_quota_is_not_about_memory():
+    assert cause("grpc RESOURCE_EXHAUSTED: Quota exceeded for requests") == "not_memory"
+
+
+def test_a_job_that_ran_out_of_time_is_not_about_memory():
+    text = (
+        "JOB 12345 CANCELLED AT 2023-01-01 DUE TO TIME LIMIT\nslurm: line 11: 333 Killed   python"
+    )
+    assert cause(text) == "not_memory"
+
+
+@pytest.mark.parametrize("end", ["", "Shuffle buffer filled.\n"])
+def test_a_kill_while_a_buffer_is_filled_is_the_buffer(end):
+    text = f"Filling up shuffle buffer (this may take a while): 577 of 10000\n{end}Killed\n"
+    diagnosis = diagnose_text(text)
+    assert diagnosis.cause == "pipeline_buffer"
+    assert diagnosis.is_fatal
+    assert diagnosis.alternatives[0].cause == "host_killed"
+
+
+def test_a_kill_in_training_is_not_the_buffer_that_was_filled_before():
+    text = "Filling up shuffle buffer (this may take a while): 9 of 10\n" + EPOCHS + "Killed\n"
+    assert cause(text) == "host_killed"
+
+
+def test_a_slow_buffer_in_a_run_that_went_on_is_not_fatal():
+    text = "Filling up shuffle buffer (this may take a while): 410 of 1024\n" * 2 + EPOCHS
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.cause, verdict_of(diagnosis)) == ("pipeline_buffer", "fits")
+
+
+def test_warnings_before_a_kill_are_evidence_of_it():
+    text = "Allocation of 9000000000 exceeds 10% of free system memory.\nKilled\n"
+    diagnosis = diagnose_text(text)
+    assert diagnosis.cause == "host_killed"
+    assert any("exceeds 10%" in line for _, line in diagnosis.evidence)
+
+
+def test_figures_that_climb_are_a_leak_and_the_last_is_in_use():
+    text = "".join(f"Epoch {n}: RSS {500 + 120 * n} MB\n" for n in range(9))
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.cause, diagnosis.in_use_bytes) == ("leak", 1460 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [500, 2100, 2105, 2106, 2106, 2107, 2106],
+        [2000, 2010, 1990, 2005, 2001, 2003],
+        [3000, 2500, 2000, 1500, 1000],
+        [900, 1800],
+    ],
+)
+def test_a_warm_up_and_steady_figures_are_no_leak(figures):
+    assert cause("".join(f"memory used: {mb} MB\n" for mb in figures)) == "no_failure"
+
+
+def test_counters_beside_the_word_memory_are_no_figures():
+    text = "".join(f"memory -> step {n}000 Max 3884{n}00 Min 3873720\n" for n in range(1, 9))
+    assert cause(text) == "no_failure"
+
+
+def test_growth_before_a_kill_is_the_leak():
+    text = "".join(f"mem usage: {n}.5 GB\n" for n in range(1, 9)) + "Killed\n"
+    diagnosis = diagnose_text(text)
+    assert diagnosis.cause == "leak"
+    assert diagnosis.alternatives[0].cause == "host_killed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EPOCHS,
+        "GPU memory growth is on\nallow_growth=True\n" + EPOCHS,
+        "Out of 1000 samples, memory profiling took 137 ms\n" + EPOCHS,
+        "Model fits in memory. Total memory: 12 GiB\n" + EPOCHS,
+        "Killed 3 zombie processes of yesterday; exit code 0\n" + EPOCHS,
+        "step 137 loss: 0.3\n",
+        "",
+    ],
+)
+def test_healthy_logs_that_speak_of_memory_are_healthy(text):
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.cause, verdict_of(diagnosis)) == ("no_failure", "fits")
+
+
+def test_an_error_of_another_kind_is_named():
+    diagnosis = diagnose_text("Traceback (most recent call last):\nTypeError: not all arguments")
+    assert diagnosis.cause == "not_memory"
+    assert "TypeError" in diagnosis.summary
+
+
+def test_whole_arrays_on_the_card_are_an_alternative():
+    text = (
+        "I bfc.cc:1] 2 Chunks of size 13200000000 totalling 24.59GiB\nLimit: 40231108608\n"
+        "InUse: 39851412480\n" + OOM.format(gpu=0)
+    )
+    assert "dataset_on_gpu" in [other.cause for other in diagnose_text(text).alternatives]
+
+
+def test_a_failure_on_the_cpu_is_told_as_system_memory():
+    text = OOM.format(gpu=0).replace("GPU:0", "CPU:0").replace("GPU_0_bfc", "cpu")
+    diagnosis = diagnose_text(text)
+    assert diagnosis.device == "CPU:0"
+    assert diagnosis.summary.startswith("system RAM")
