@@ -23,3 +23,13 @@ class RuleError(OomDoctorError, ValueError):
 
 class MissingPackageError(OomDoctorError, ImportError):
     """An optional package is needed and not installed. The message names the extra."""
+
+
+class DoesNotFitError(OomDoctorError, MemoryError):
+    """Not even the smallest batch fits. `report` holds the remedies that would help."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.facts import Footprint, Inventory, Machine
+from oomdoctor.facts import Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
-from oomdoctor.report.json import plain, plain_footprint, plain_inventory, plain_machine
+from oomdoctor.report.json import (
+    plain,
+    plain_footprint,
+    plain_inventory,
+    plain_machine,
+    plain_tuning,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +26,8 @@ def plain_value(value: Any) -> dict[str, Any]:
         return plain_machine(value)
     if isinstance(value, Inventory):
         return plain_inventory(value)
+    if isinstance(value, Tuning):
+        return plain_tuning(value)
     assert isinstance(value, Footprint)
     return plain_footprint(value)
 
@@ -28,6 +36,12 @@ def frame(value: Any) -> pd.DataFrame:
     """Return the rows of a value: findings, groups, GPUs or ways of feeding."""
     import pandas as pd
 
-    rows = {Report: "findings", Machine: "gpus", Inventory: "groups", Footprint: "feedings"}
+    rows = {
+        Report: "findings",
+        Machine: "gpus",
+        Inventory: "groups",
+        Footprint: "feedings",
+        Tuning: "trials",
+    }
     table: pd.DataFrame = pd.DataFrame(plain_value(value)[rows[type(value)]])
     return table

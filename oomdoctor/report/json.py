@@ -10,7 +10,15 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from oomdoctor._version import __version__
-from oomdoctor.facts import Diagnosis, FileGroup, Footprint, GroupFootprint, Inventory, Machine
+from oomdoctor.facts import (
+    Diagnosis,
+    FileGroup,
+    Footprint,
+    GroupFootprint,
+    Inventory,
+    Machine,
+    Tuning,
+)
 from oomdoctor.findings import Finding, Report
 
 SCHEMA_VERSION = 1
@@ -36,10 +44,27 @@ def plain(report: Report) -> dict[str, Any]:
         "inventory": facts.inventory and plain_inventory(facts.inventory, facts.footprint),
         "footprint": facts.footprint and plain_footprint(facts.footprint),
         "estimate": None,
-        "tuning": None,
+        "tuning": facts.tuning and plain_tuning(facts.tuning),
         "diagnosis": facts.diagnosis and plain_diagnosis(facts.diagnosis),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
+    }
+
+
+def plain_tuning(tuning: Tuning) -> dict[str, Any]:
+    """Return a search for a batch size as plain values."""
+    return {
+        "batch_size": tuning.batch_size,
+        "peak_bytes": tuning.peak_bytes,
+        "budget_bytes": tuning.budget_bytes,
+        "target_bytes": tuning.target_bytes,
+        "objective": tuning.objective,
+        "limited_by": tuning.limited_by,
+        "proved": tuning.is_proved,
+        "replicas": tuning.replicas,
+        "device": tuning.device,
+        "trials": [asdict(trial) for trial in tuning.trials],
+        "notes": list(tuning.notes),
     }
 
 

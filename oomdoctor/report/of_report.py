@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from oomdoctor.findings import Finding, Outcome, Report
-from oomdoctor.report import of_data, of_diagnosis, of_machine
+from oomdoctor.report import of_data, of_diagnosis, of_machine, of_tuning
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Remedy, Table, View
 from oomdoctor.units import format_bytes
@@ -23,6 +23,9 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     if facts.diagnosis is not None:
         lines += of_diagnosis.diagnosis_lines(facts.diagnosis)
         tables += of_diagnosis.diagnosis_tables(facts.diagnosis)
+    if facts.tuning is not None:
+        lines += of_tuning.tuning_lines(facts.tuning)
+        tables.append(of_tuning.trials_table(facts.tuning.trials, facts.tuning.target_bytes))
     if facts.inventory is not None:
         lines.append(of_data.data_line(facts.inventory))
         tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))
@@ -53,6 +56,8 @@ def _headline(report: Report) -> str:
     footprint, machine = report.facts.footprint, report.facts.machine
     if report.facts.diagnosis is not None:
         return of_diagnosis.headline(report.facts.diagnosis)
+    if report.facts.tuning is not None:
+        return of_tuning.headline(report.facts.tuning)
     if footprint is None or machine is None or footprint.chosen is None:
         return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
             report.verdict, "Whether it fits is not known."

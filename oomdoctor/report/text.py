@@ -10,7 +10,21 @@ WIDTH = 80
 MIN_COLUMN = 16
 
 _NUMBERS = frozenset(
-    ("samples", "on disk", "in memory", "saves", "keeps", "each", "holds", "pid", "RAM", "VRAM")
+    (
+        "samples",
+        "on disk",
+        "in memory",
+        "saves",
+        "keeps",
+        "each",
+        "holds",
+        "pid",
+        "RAM",
+        "batch",
+        "peak",
+        "samples/s",
+        "took",
+    )
 )
 """Columns that hold numbers, which line up on the right."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oomdoctor.facts import Footprint, Inventory, Machine
+from oomdoctor.facts import Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.report.of_data import view_footprint, view_inventory
 from oomdoctor.report.of_machine import view_machine
 from oomdoctor.report.of_report import view_report
+from oomdoctor.report.of_tuning import view_tuning
 from oomdoctor.report.view import View
 
 _MAKERS: dict[type, Callable[..., View]] = {
@@ -17,6 +18,7 @@ _MAKERS: dict[type, Callable[..., View]] = {
     Machine: view_machine,
     Inventory: view_inventory,
     Footprint: view_footprint,
+    Tuning: view_tuning,
 }
 
 

@@ -1,0 +1,68 @@
+"""The words and rows that tell of a search for a batch size."""
+
+from __future__ import annotations
+
+from oomdoctor.facts import SizeTrial, Tuning
+from oomdoctor.report.escape import printable
+from oomdoctor.report.view import SYMBOLS, Line, Table, View
+from oomdoctor.units import format_bytes
+
+_LIMITS = {
+    "memory": "memory: a larger batch would not leave the margin free",
+    "max_batch_size": "the largest size that was allowed",
+    "host RAM": "host RAM: a larger batch would not fit there while it is prepared",
+    "speed": "speed: a larger batch trains no more samples per second",
+}
+
+
+def view_tuning(tuning: Tuning, *, verbose: bool = False) -> View:
+    """Return the batch size, why not more, and what was run."""
+    del verbose
+    return View(
+        title="oomdoctor tune",
+        state="fits",
+        headline=headline(tuning),
+        lines=tuple(tuning_lines(tuning)),
+        tables=(trials_table(tuning.trials, tuning.target_bytes),),
+        notes=tuple(printable(note) for note in tuning.notes),
+    )
+
+
+def headline(tuning: Tuning) -> str:
+    """Return the answer in one sentence."""
+    each = "" if tuning.replicas == 1 else f" ({tuning.batch_size // tuning.replicas} a replica)"
+    return (
+        f"Batch size {tuning.batch_size}{each}: its steps peak at "
+        f"{format_bytes(tuning.peak_bytes)} of {format_bytes(tuning.budget_bytes)}."
+    )
+
+
+def tuning_lines(tuning: Tuning) -> list[Line]:
+    """Return what limits the size, and how sure that is."""
+    proof = "the next size was run and does not fit" if tuning.is_proved else "run, and verified"
+    return [
+        Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
+        Line(state="info", category="Proof", text=proof),
+    ]
+
+
+def trials_table(trials: tuple[SizeTrial, ...], target_bytes: int) -> Table:
+    """Return a row for each size that was run, in order."""
+
+    def row(trial: SizeTrial) -> tuple[str, ...]:
+        fits = trial.outcome == "fits" and (trial.peak_bytes or 0) <= target_bytes
+        outcome = {"fits": "ran", "oom": "out of memory", "died": "died"}[trial.outcome]
+        speed = trial.samples_per_second
+        return (
+            f"{trial.batch_size:,}",
+            f"{SYMBOLS['fits' if fits else 'does_not_fit']} {outcome}",
+            "–" if trial.peak_bytes is None else format_bytes(trial.peak_bytes),
+            "–" if speed is None else f"{speed:,.0f}",
+            "–" if trial.seconds is None else f"{trial.seconds:.1f} s",
+        )
+
+    return Table(
+        title="What was run",
+        headers=("batch", "outcome", "peak", "samples/s", "took"),
+        rows=tuple(row(trial) for trial in trials),
+    )
