@@ -13,6 +13,7 @@ from oomdoctor.advise.evaluate import chosen_code, judge
 from oomdoctor.advise.expression import Evaluator
 from oomdoctor.advise.flatten import version_number
 from oomdoctor.advise.rule import Case, Rule
+from oomdoctor.advise.template import Template, render_code
 from oomdoctor.advise.vocabulary import FACTS, nearest
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Finding, Outcome
@@ -62,6 +63,24 @@ def _value(name: str, value: Any) -> Any:
 def fired(rule: Rule) -> list[Finding]:
     """Return what the rule says about each of its cases that fires."""
     return [judge(rule, case_values(case)) for case in rule.file.cases if case.outcome == "fired"]
+
+
+def filled_codes(rule: Rule) -> list[str]:
+    """Return the rule's main code and that of each variant, in the order they are written.
+
+    Each is filled in with the facts of the first case that asks for it; where no case does, with
+    the values that it falls back on.
+    """
+    filled: dict[Template, str] = {}
+    for case in rule.file.cases:
+        if case.outcome != "fired":
+            continue
+        known = case_values(case)
+        fix = judge(rule, known).fix
+        if fix is not None:
+            filled.setdefault(chosen_code(rule, Evaluator(known)), fix.code)
+    codes = (rule.use_instead, *(code for _, code in rule.variants))
+    return [filled.get(code) or render_code(code, {}) for code in codes]
 
 
 def problems(rule: Rule) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from oomdoctor.advise.cases import fired
+from oomdoctor.advise.cases import filled_codes, fired
 from oomdoctor.advise.rule import FAMILIES, FIELDS, Rule
 from oomdoctor.advise.vocabulary import FACTS
 from oomdoctor.findings import REMEDIES
@@ -99,12 +99,14 @@ def _index_row(rule: Rule) -> tuple[str, ...]:
 
 
 def _codes(rule: Rule) -> str:
-    """The code of each case that fires, filled in, and what it is for where there are several."""
-    findings = fired(rule)
-    codes = list(dict.fromkeys(finding.fix.code for finding in findings if finding.fix))
-    if not rule.variants:
-        codes = codes[:1]
-    return "\n\nOr, for other data:\n\n".join(map(_code, codes or [rule.file.use_instead]))
+    """The main code, and each variant under the condition that asks for it."""
+    main, *others = filled_codes(rule)
+    parts = [_code(main)]
+    for variant, code in zip(rule.file.variants, others, strict=True):
+        # Only the first variant that holds is used, so each also excludes those before it.
+        start = "Or" if len(parts) == 1 else "Else"
+        parts += [f"{start}, where `{_one_line(variant.when)}`:", _code(code)]
+    return "\n\n".join(parts)
 
 
 def _costs(rule: Rule) -> str:
@@ -126,8 +128,10 @@ def _costs(rule: Rule) -> str:
 
 def _facts(rule: Rule) -> str:
     expressions = [rule.when, rule.saves, rule.fits, *rule.computed.values()]
+    expressions += [condition for condition, _ in rule.variants]
     names = {name for expression in expressions if expression for name in expression.facts}
-    placeholders = (*rule.message.placeholders, *rule.use_instead.placeholders)
+    templates = [rule.message, rule.use_instead, *(code for _, code in rule.variants)]
+    placeholders = [item for template in templates for item in template.placeholders]
     names |= {item.name for item in placeholders if item.name in FACTS}
     rows = [
         (f"`{name}`", FACTS[name].meaning, FACTS[name].how_to_get)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from oomdoctor.advise.cases import fired, parses, problems
+from oomdoctor.advise.cases import filled_codes, fired, parses, problems
 from oomdoctor.advise.load import load_rules, read_folder, read_rule, rules_folder
 from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import FAMILIES
@@ -17,9 +17,21 @@ from oomdoctor.findings import REMEDIES
 CATALOGUE_IS_COMPLETE = True
 """Set once every remedy has a rule; from then on each must keep one."""
 
+WIDEST_LINE = 75
+"""Characters of code that 80 columns leave beside the indent of a report."""
+
+ONLY_A_STRING = re.compile(r"""\s*(\w+ = )?"([^"\\]|\\.)*",?""")
+"""A line that cannot be broken: a path and nothing else, or the name it gets."""
+
 RULES, ERRORS = read_folder(rules_folder())
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.id}-{rule.name}")
+
+def for_each(rules):
+    return pytest.mark.parametrize("rule", rules, ids=lambda rule: f"{rule.id}-{rule.name}")
+
+
+every_rule = for_each(RULES)
+every_rule_with_variants = for_each([rule for rule in RULES if rule.variants])
 
 
 def test_every_file_of_the_catalogue_is_a_rule():
@@ -75,12 +87,60 @@ def test_the_code_survives_a_hostile_path(rule):
 
 
 @every_rule
+def test_no_line_of_code_is_wider_than_a_report_has_room_for(rule):
+    templates = [rule.use_instead, *(code for _, code in rule.variants)]
+    codes = [rule.file.example, *(finding.fix.code for finding in fired(rule))]
+    codes += [render_code(template, {}) for template in templates]
+
+    lines = {line for code in codes for line in code.splitlines()}
+    wide = {line for line in lines if len(line) > WIDEST_LINE}
+    assert {line for line in wide if not ONLY_A_STRING.fullmatch(line)} == set()
+
+
+@every_rule
+def test_the_first_clause_of_the_speed_fits_into_a_cell_of_a_table(rule):
+    clause = re.split(r"[,;:.]", rule.file.speed)[0]
+
+    assert 0 < len(clause) <= 32
+    assert clause.count("(") == clause.count(")")
+
+
+@every_rule
 def test_the_page_says_what_the_remedy_does_not_fix_and_leaves_no_placeholder(rule):
     page = render_page(rule)
 
     assert "## What it does not fix\n\n" + rule.file.does_not_fix.strip() in page
     assert rule.file.limits.strip() in page
     assert not re.search(r"\{[a-z]+\.[a-z_]+[|}]", page)
+
+
+@every_rule_with_variants
+def test_the_page_names_the_condition_of_each_variant_and_the_facts_in_it(rule):
+    page = render_page(rule)
+    section = page.partition("## Use instead")[2].partition("## What it costs")[0]
+
+    assert section.count("```python\n") == 1 + len(rule.variants)
+    for variant, (condition, _) in zip(rule.file.variants, rule.variants, strict=True):
+        assert f", where `{' '.join(variant.when.split())}`:\n\n```python\n" in section
+        assert all(f"| `{name}` |" in page for name in condition.facts)
+
+
+def test_the_page_shows_a_variant_with_the_facts_of_the_case_that_asks_for_it():
+    (rule,) = (rule for rule in RULES if rule.id == "OD101")
+    page = render_page(rule)
+
+    assert "## Use instead\n\n```python\nimport keras\n" in page
+    assert 'Or, where `data.kind == "array" and data.format == "hdf5"`:' in page
+    table = page.partition('Else, where `data.format == "csv"`:')[2].partition("## ")[0]
+    assert '"sales.csv"' in table
+
+
+def test_code_that_no_case_asks_for_is_shown_with_the_values_it_falls_back_on():
+    path = rules_folder() / "input" / "whole-dataset-in-memory.toml"
+    main, hdf5, *_ = filled_codes(read_rule(path, thorough=False))
+
+    assert '    "data",\n' in main
+    assert 'h5py.File("data.h5", "r")' in hdf5
 
 
 @every_rule
