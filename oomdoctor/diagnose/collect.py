@@ -14,7 +14,8 @@ from typing import Any
 from oomdoctor.diagnose.bfc_dump import DumpReader
 from oomdoctor.diagnose.events import Event, Figure, Frame, Log
 from oomdoctor.diagnose.figures import find_figures
-from oomdoctor.diagnose.patterns import NEEDLES, ROOTS, Pattern
+from oomdoctor.diagnose.pattern import Pattern
+from oomdoctor.diagnose.patterns import NEEDLES, ROOTS
 from oomdoctor.diagnose.sizes import dtype_name, printed_bytes, printed_shape
 from oomdoctor.units import KIB, MIB
 

@@ -8,6 +8,8 @@ fail are a matter of all of them. What is left is the sum of everything.
 
 from __future__ import annotations
 
+import re
+
 from oomdoctor.diagnose.candidate import Candidate
 from oomdoctor.diagnose.cards import card_bytes
 from oomdoctor.diagnose.events import Event, Log, places
@@ -75,7 +77,7 @@ def _several_gpus(log: Log, request: Request) -> Candidate | None:
         why = f"memory of {len(gpus)} GPUs at once ({', '.join(sorted(gpus))})."
         return Candidate("multi_gpu_exhausted", 0.96, why, places(log.of(*FAILURES), 4))
     in_replica = any(f"{word}_" in (request.op or "") for word in ("replica", "tower"))
-    told = log.of("replicas")
+    told = [event for event in log.of("replicas") if not _names_one_gpu(event.text)]
     if in_replica or told:
         why = "memory of a GPU while the batch was spread over several of them."
         confidence = 0.92 if in_replica or len(told) > 1 else 0.87
@@ -84,6 +86,11 @@ def _several_gpus(log: Log, request: Request) -> Candidate | None:
         why = "memory of one GPU of several."
         return Candidate("multi_gpu_exhausted", 0.4, why, places(log.of("card"), 3))
     return None
+
+
+def _names_one_gpu(text: str) -> bool:
+    """Whether a line about a strategy lists a single card."""
+    return len(set(re.findall(r"GPU:(\d{1,3})", text, re.IGNORECASE))) == 1
 
 
 def _xla(log: Log, request: Request) -> Candidate | None:
@@ -173,7 +180,7 @@ def _resident(log: Log, request: Request) -> Candidate | None:
 def card_total(log: Log, device: str | None = None) -> int | None:
     """Return what the card holds: as the driver told, or by its name."""
     told = [e.total_bytes for e in log.of("card_memory", "context_failure") if e.total_bytes]
-    told += [event.total_bytes for event in log.of("async_free") if event.total_bytes]
+    told += [e.total_bytes for e in log.of("async_free", "card_usage") if e.total_bytes]
     cards = [card for card in log.of("card") if device in (None, card.device)]
     named = [size for card in cards if (size := card_bytes(card.name)) is not None]
     return next(iter(told or named), None)

@@ -18,7 +18,7 @@ from oomdoctor.diagnose.sizes import printed_bytes
 from oomdoctor.units import MIB
 
 _WORDS = ("memory", "mem", "rss", "ram")
-_ABOUT_MEMORY = re.compile(r"(?:memory|\bmem\b|mem_|max_?rss|\brss\b|\bram\b)", re.IGNORECASE)
+_ABOUT_MEMORY = re.compile(r"(?:memory|\bs?v?mem\b|mem_|max_?rss|\brss\b|\bram\b)", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?P<label>[^\d\n]{1,60}?)[ :=(~]{1,4}(?P<value>\d{1,15}(?:\.\d{1,12})?)"
     r"\s?(?P<unit>[kmgt]i?b\b|bytes\b|[kmg]\b|%)?",

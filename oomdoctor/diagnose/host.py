@@ -6,8 +6,10 @@ from oomdoctor.diagnose.candidate import Candidate
 from oomdoctor.diagnose.events import Event, Log, places
 from oomdoctor.diagnose.figures import Growth
 from oomdoctor.diagnose.sizes import tensor_bytes
-from oomdoctor.units import format_bytes
+from oomdoctor.units import MIB, format_bytes
 
+SMALL_ARRAY_BYTES = 128 * MIB
+"""An array below this is not what fills the RAM."""
 KILLS = ("kernel_kill", "memory_kill", "killed", "kernel_died")
 
 
@@ -28,9 +30,13 @@ def _arrays(log: Log) -> list[Candidate]:
     found = []
     arrays = log.of("numpy_failure")
     if arrays:
-        size = format_bytes(array_bytes(arrays[0]))
-        why = f"system RAM: NumPy could not get {size} for one array."
-        found.append(Candidate("host_array_too_large", 0.95, why, places(arrays)))
+        size = array_bytes(arrays[0])
+        why = f"system RAM: NumPy could not get {format_bytes(size)} for one array."
+        if size is not None and size < SMALL_ARRAY_BYTES:
+            why += " The array is small: what fills the RAM is something else."
+            found.append(Candidate("host_exhausted", 0.95, why, places(arrays)))
+        else:
+            found.append(Candidate("host_array_too_large", 0.95, why, places(arrays)))
     errors = log.of("memory_error", "allocation_failure")
     if errors:
         why = "system RAM: an allocation on the host failed."

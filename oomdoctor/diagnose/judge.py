@@ -180,8 +180,9 @@ def _asked_in_vain(log: Log) -> Event | None:
 
 def _host_figures(cause: str, log: Log, growth: Growth | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"device": "CPU"}
-    if cause == "host_array_too_large":
-        array = log.of("numpy_failure")[0]
+    arrays = log.of("numpy_failure")
+    if arrays and cause in ("host_array_too_large", "host_exhausted"):
+        array = arrays[0]
         fields |= {
             "requested_bytes": array_bytes(array),
             "shape": array.shape,

@@ -106,7 +106,7 @@ def explain(log: Log, request: Request, batch_size: int | None = None) -> Meanin
         batch_dimension=dimension,
         batch_size=size,
         fitting_batch=fitting,
-        holders=_holders(request, size),
+        holders=_holders(log, request),
         notes=tuple(notes),
     )
 
@@ -183,10 +183,12 @@ def _fitting(request: Request, batch: int | None) -> int | None:
     return max(1, min(batch - 1, batch * limit // needed))
 
 
-def _holders(request: Request, batch: int | None) -> tuple[tuple[str, int], ...]:
-    """The sizes that hold most, from the histogram of chunks."""
-    if request.dump is None or not request.dump.chunks:
-        return ()
+def _holders(log: Log, request: Request) -> tuple[tuple[str, int], ...]:
+    """Who holds most: ops where they are listed, XLA's buffers, or chunks by size."""
+    listed = [(f"op {event.op}", event.bytes or 0) for event in log.of("usage")]
+    listed = listed or _buffers(log)
+    if listed or request.dump is None or not request.dump.chunks:
+        return tuple(sorted(listed, key=lambda pair: -pair[1])[:5])
     item = request.bytes
     held = []
     for size, count in request.dump.chunks:
@@ -194,6 +196,18 @@ def _holders(request: Request, batch: int | None) -> tuple[tuple[str, int], ...]
         like = ", as large as the one that failed" if item and size == _rounded(item) else ""
         held.append((f"{count} {chunks} of {format_bytes(size)}{like}", size * count))
     return tuple(sorted(held, key=lambda pair: -pair[1])[:5])
+
+
+def _buffers(log: Log) -> list[tuple[str, int]]:
+    """XLA's peak buffers: a size, and a few lines on its shape."""
+    shapes = log.of("buffer_shape")
+    found = []
+    for size in log.of("buffer_size"):
+        shape = next((s for s in shapes if 0 < s.line - size.line <= 6 and s.shape), None)
+        dimensions = "×".join(map(str, shape.shape)) if shape and shape.shape else "unknown"
+        dtype = f" of {shape.dtype}" if shape and shape.dtype else ""
+        found.append((f"a buffer of shape {dimensions}{dtype}", size.bytes or 0))
+    return found
 
 
 def _rounded(size: int) -> int:

@@ -176,7 +176,7 @@ CAUSES = {
         "xla_exhausted",
     ),
     "numpy 1.17": (
-        "MemoryError: Unable to allocate array with shape (10, 20) and data type float64",
+        "MemoryError: Unable to allocate array with shape (90000, 20000) and data type float64",
         "host_array_too_large",
     ),
     "numpy 2": (

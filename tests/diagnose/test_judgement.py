@@ -99,6 +99,24 @@ def test_a_library_of_the_wrong_version_is_not_about_memory():
     assert cause(text) == "not_memory"
 
 
+def test_a_strategy_over_a_single_card_is_not_several():
+    text = "INFO:tensorflow:Using MirroredStrategy with devices ('/device:GPU:0',)\n"
+    assert cause(text + OOM.format(gpu=0)) == "gpu_exhausted"
+
+
+def test_a_small_array_that_fails_is_the_victim():
+    text = "Unable to allocate 3 MiB for an array with shape (400, 400, 3) and data type float64"
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.cause, diagnosis.requested_bytes) == ("host_exhausted", 3840000)
+    assert "something else" in diagnosis.summary
+
+
+def test_a_table_of_nvidia_smi_tells_the_size_of_the_card():
+    text = "| N/A   36C    P0    41W / 300W |  12799MiB / 16280MiB |      0%      Default |\n"
+    limit = "Limit: 2000000000\nInUse: 1999999000\n"
+    assert cause(text + limit + OOM.format(gpu=0)) == "gpu_held_by_other_process"
+
+
 def test_a_full_disk_is_not_about_memory():
     text = "RESOURCE_EXHAUSTED:  cache_0.data; No space left on device\nHint: ... when OOM happens"
     assert cause(text) == "not_memory"

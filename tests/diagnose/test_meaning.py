@@ -63,6 +63,28 @@ def test_the_users_own_line_is_told_not_that_of_keras():
     assert diagnosis.layer == "conv2d"
 
 
+def test_the_buffers_that_xla_lists_are_the_holders():
+    text = (
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6291456 bytes.\n"
+        "BufferAssignment OOM Debugging.\nPeak buffers:\n"
+        "\tBuffer 1:\n\t\tSize: 6.00MiB\n\t\tOperator: op_name=x\n\t\tXLA Label: fusion\n"
+        "\t\tShape: f32[4096,128,3]\n\t\t=====\n"
+        "\tBuffer 2:\n\t\tSize: 384.0KiB\n\t\tEntry Parameter Subshape: bf16[256,256,3]\n"
+    )
+    assert diagnose_text(text).holders == (
+        ("a buffer of shape 4096×128×3 of float32", 6 * 2**20),
+        ("a buffer of shape 256×256×3 of bfloat16", 384 * 1024),
+    )
+
+
+def test_the_ops_that_tensorflow_lists_are_the_holders():
+    text = OOM.format(shape="9,9") + (
+        "\nCurrent usage from device: /job:localhost/replica:0/task:0/device:GPU:0, allocator: a\n"
+        "  144.96MiB from first_0\n  1.20GiB from model/conv/Conv2D\n  Remaining 8 nodes\n"
+    )
+    assert diagnose_text(text).holders[0] == ("op model/conv/Conv2D", int(1.2 * 2**30))
+
+
 def test_a_windows_path_gives_the_file_too():
     text = 'File "C:\\Users\\ada\\work\\train.py", line 3, in <module>\n' + OOM.format(shape="2,2")
     assert diagnose_text(text).source_line == "train.py:3"
