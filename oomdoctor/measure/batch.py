@@ -8,6 +8,7 @@ and should be as varied as real ones.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,17 +30,17 @@ class Field:
 
 def candidates(model: Any, spec: ModelSpec, kind: str) -> Iterator[Any]:
     """Yield structures of `Field`, the likeliest first."""
-    x = _inputs(model, spec)
+    x = input_fields(model, spec)
     if kind == "predict":
         yield (x,)
         return
-    custom = _has_custom_step(model, kind)
-    if custom and not _losses(model):
-        yield from ((x,), x)
-    for y in _targets(model, x):
-        yield (x, y)
-    yield (x,)
-    yield x
+    targets = list(_targets(model, x))
+    alone = [(x,), x] if _has_custom_step(model, kind) or not targets else []
+    if alone and not _losses(model):
+        yield from alone
+    yield from ((x, y) for y in targets)
+    if alone and _losses(model):
+        yield from alone
 
 
 def specs_of(fields: Any, batch_size: int | None) -> Any:
@@ -53,6 +54,19 @@ def specs_of(fields: Any, batch_size: int | None) -> Any:
             else field.spec
         ),
         fields,
+    )
+
+
+def symbols_of(fields: Any, batch_size: int | None) -> Any:
+    """Return the structure of Keras's symbolic tensors, to call a model without running it."""
+    import keras
+    import tensorflow as tf
+
+    return tf.nest.map_structure(
+        lambda spec: keras.KerasTensor(
+            tuple(spec.shape), keras.backend.standardize_dtype(spec.dtype)
+        ),
+        specs_of(fields, batch_size),
     )
 
 
@@ -110,7 +124,7 @@ def _has_custom_step(model: Any, kind: str) -> bool:
     return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
-def _inputs(model: Any, spec: ModelSpec) -> Any:
+def input_fields(model: Any, spec: ModelSpec) -> Any:
     """Return the structure the model is called with."""
     import keras
     import tensorflow as tf
@@ -236,12 +250,13 @@ def _targets(model: Any, x: Any) -> Iterator[Any]:
     flat = tf.nest.flatten(outputs)
     sparse = _sparse_flags(model, outputs, len(flat))
     names = _output_names(model, len(flat))
+    size = tf.nest.flatten(x)[0].spec.shape[0]
     seen = []
     for flags in (sparse, [False] * len(flat), [True] * len(flat)):
         if flags in seen:
             continue
         seen.append(flags)
-        fields = [_target(output, flag) for output, flag in zip(flat, flags, strict=True)]
+        fields = [_target(output, flag, size) for output, flag in zip(flat, flags, strict=True)]
         if isinstance(_losses(model), dict) and not isinstance(outputs, dict) and names:
             yield {
                 name: f for name, f in zip(names, fields, strict=True) if _losses(model).get(name)
@@ -252,28 +267,20 @@ def _targets(model: Any, x: Any) -> Iterator[Any]:
 
 def _outputs(model: Any, x: Any) -> Any:
     """Return the structure of what the model gives, or None where it has no `call`."""
-    import keras
-    import tensorflow as tf
-
     struct = getattr(model, "_outputs_struct", None)
     if struct is not None:
         return struct
-    tensors = tf.nest.map_structure(
-        lambda field: keras.KerasTensor(
-            tuple(field.spec.shape), keras.backend.standardize_dtype(field.spec.dtype)
-        ),
-        x,
-    )
-    try:
-        return model.compute_output_spec(tensors)
-    except Exception:  # a model that only has a train_step has no call
-        return None
+    for batch_size in (None, 2):
+        # A model that only has a train_step has no call; one may need to know the batch size.
+        with contextlib.suppress(Exception):
+            return model(symbols_of(x, batch_size))
+    return None
 
 
-def _target(output: Any, sparse: bool) -> Field:
+def _target(output: Any, sparse: bool, batch_size: int | None) -> Field:
     import tensorflow as tf
 
-    shape = tuple(output.shape)
+    shape = (batch_size, *output.shape[1:])
     if sparse and len(shape) > 1:
         return Field(tf.TensorSpec(shape[:-1], tf.int32), below=shape[-1])
     return Field(tf.TensorSpec(shape, tf.float32))

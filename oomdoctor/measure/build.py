@@ -7,7 +7,9 @@ user's own process, so its lambdas are allowed.
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
+import inspect
 import json
 import pickle
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from oomdoctor.errors import InputError, UsageError
+from oomdoctor.measure.batch import default_loss, input_fields, symbols_of
 from oomdoctor.measure.spec import ModelSpec
 
 DEFAULT_OPTIMIZER = "adam"
@@ -38,8 +41,7 @@ def build_model(spec: ModelSpec) -> tuple[Any, list[str]]:
         model = _from_callable(spec)
     if not isinstance(model, keras.Model):
         raise InputError(f"{spec.source} gave a {type(model).__name__}, not a Keras model.")
-    if spec.trainable is not None:
-        _freeze(model, spec.trainable)
+    _check_parameters(model, spec)
     return model, _compile(model, spec)
 
 
@@ -62,19 +64,65 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
     import keras
 
     objects = {} if spec.objects is None else pickle.loads(base64.b64decode(spec.objects))
+    if spec.policy is not None:
+        keras.config.set_dtype_policy(spec.policy)
     if spec.precision is not None:
         keras.config.set_dtype_policy(spec.precision)
         config = _with_policy(config, spec.precision)
+    config = _without_unasked(config, objects)
+    settings = config.pop("compile_config", None)
     try:
-        return keras.saving.deserialize_keras_object(
-            config, custom_objects=objects, safe_mode=safe_mode
-        )
+        with keras.saving.custom_object_scope(objects):
+            model = keras.saving.deserialize_keras_object(config, safe_mode=safe_mode)
+            build_layers(model, spec)
+            if spec.trainable is not None:
+                _freeze(model, spec.trainable)
+            if settings:
+                model.compile_from_config(settings)
+            return model
     except Exception as error:  # Keras raises many types; all mean "cannot rebuild"
         raise InputError(
             f"The model {spec.source} cannot be rebuilt from its configuration: "
             f"{type(error).__name__}: {error} "
             "Give module:callable instead, a function that returns the model."
         ) from error
+
+
+def _without_unasked(config: Any, objects: dict[str, Any]) -> Any:
+    """Return a configuration without what a class's constructor does not take.
+
+    Keras adds the name, the dtype and whether it is trainable to every configuration; most
+    subclasses in notebooks have an `__init__(self)` that takes none of them.
+    """
+    if isinstance(config, list):
+        return [_without_unasked(item, objects) for item in config]
+    if not isinstance(config, dict):
+        return config
+    config = {key: _without_unasked(value, objects) for key, value in config.items()}
+    made = objects.get(str(config.get("registered_name") or config.get("class_name")))
+    if isinstance(made, type) and isinstance(config.get("config"), dict):
+        taken = inspect.signature(made.__init__).parameters  # type: ignore[misc]
+        if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values()):
+            unasked = {"name", "dtype", "trainable"} - set(taken)
+            kept = {k: v for k, v in config["config"].items() if k not in unasked}
+            config["config"] = kept
+    return config
+
+
+def build_layers(model: Any, spec: ModelSpec) -> None:
+    """Create the variables that a configuration left out.
+
+    Keras marks a subclassed model as built without building its layers. An optimizer that is
+    compiled then would know of no variable.
+    """
+    if all(layer.built for layer in model._flatten_layers()):
+        return
+    inputs = input_fields(model, spec)
+    # Where no call works (a model that only has a train_step) tracing the step builds it.
+    for batch_size in (None, 2):
+        with contextlib.suppress(Exception):
+            model(symbols_of(inputs, batch_size))
+            return
 
 
 def _with_policy(config: Any, policy: str) -> Any:
@@ -126,10 +174,25 @@ def _freeze(model: Any, trainable: tuple[bool, ...]) -> None:
                 layer.trainable = flag
 
 
+def _check_parameters(model: Any, spec: ModelSpec) -> None:
+    """Raise if a live model came back as something else: its figures would be another's."""
+    wanted = (spec.parameters, spec.trainable_parameters)
+    if not model.built or None in wanted:
+        return
+    counts = tuple(
+        sum(int(variable.value.shape.num_elements()) for variable in variables)
+        for variables in (model.variables, model.trainable_variables)
+    )
+    if counts != wanted:
+        raise InputError(
+            f"The model {spec.source} has {wanted[0]} parameters ({wanted[1]} trainable), but "
+            f"{counts[0]} ({counts[1]}) when it is rebuilt from its configuration. "
+            "Give module:callable instead, a function that returns the model."
+        )
+
+
 def _compile(model: Any, spec: ModelSpec) -> list[str]:
     """Compile what is not compiled, and apply what the spec overrides."""
-    from oomdoctor.measure.batch import default_loss
-
     notes: list[str] = []
     custom_step = type(model).train_step is not _base_model().train_step
     if model.compiled:
@@ -150,7 +213,13 @@ def _compile(model: Any, spec: ModelSpec) -> list[str]:
         loss = default_loss(model)
         notes.append(f"The model was not compiled: measured with the loss {loss}.")
     settings = {"optimizer": DEFAULT_OPTIMIZER, "loss": loss, **_overrides(spec)}
-    model.compile(**settings)
+    try:
+        model.compile(**settings)
+    except TypeError as error:
+        raise InputError(
+            f"The model has a compile() of its own ({error}): give module:callable, a function "
+            "that returns the compiled model."
+        ) from error
     return notes
 
 

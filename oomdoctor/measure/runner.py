@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 
-from oomdoctor.errors import InputError, UsageError
+from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.measure.spec import KINDS, ModelSpec, Trial
 from oomdoctor.units import MIB
 
@@ -110,6 +110,8 @@ class Runner:
         request = {"batch_size": batch_size, "steps": steps, "trace": trace, "kind": kind}
         try:
             return self._run(request)
+        except OomDoctorError:
+            raise
         except BaseException:
             self.close()  # Ctrl-C too: the worker is in a session of its own and would go on
             raise
@@ -142,7 +144,7 @@ class Runner:
             return Trial(batch_size, "died", kind, seconds=seconds, message=str(died), log=died.log)
         if "oom" in answer:
             return Trial(batch_size, "oom", kind, message=answer["oom"], log=worker.log())
-        self._raise_if_wrong(answer)
+        _raise_if_wrong(answer)
         trial = msgspec.convert(answer["trial"], Trial)
         log = None if trial.outcome == "fits" else worker.log()
         return replace(trial, batch_size=batch_size, log=log)
@@ -161,11 +163,14 @@ class Runner:
             self.seconds_per_trial,
         )
         self._cannot_load = answer.get("oom")
-        self._raise_if_wrong(answer)
-
-    def _raise_if_wrong(self, answer: dict[str, Any]) -> None:
         if "error" in answer:
-            raise (UsageError if answer["usage"] else InputError)(answer["error"])
+            self.close()
+        _raise_if_wrong(answer)
+
+
+def _raise_if_wrong(answer: dict[str, Any]) -> None:
+    if "error" in answer:
+        raise (UsageError if answer["usage"] else InputError)(answer["error"])
 
 
 def environment(limit_bytes: int | None) -> dict[str, str]:

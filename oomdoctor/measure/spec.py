@@ -37,6 +37,11 @@ class ModelSpec:
     """A live model's own classes and functions, pickled, in base64."""
     trainable: tuple[bool, ...] | None = None
     """Which layers of a live model are trainable, in the order Keras lists them."""
+    policy: str | None = None
+    """The global dtype policy of a live model's process, which inner layers are built with."""
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    """Counts of a live model, to check the rebuilt one by."""
     input_shape: Shape | dict[str, Shape] | None = None
     """One sample, without the batch; by input name where there are several inputs."""
     input_dtype: str | None = None
@@ -87,6 +92,12 @@ class AllocationTrace:
     curve: tuple[tuple[float, int], ...]
     """(milliseconds since the first event, bytes in use), thinned, with the peak kept."""
     events: int
+    needed_bytes: int | None = None
+    """The least limit, in whole MiB, under which these allocations succeed in this order: the
+    peak and what fragmentation adds. None where the layout of memory is not known (a GPU)."""
+    placed_alike: float | None = None
+    """How sure `needed_bytes` is: the share of bytes that the simulated allocator put where the
+    real one did."""
 
     @property
     def slack_bytes(self) -> int:

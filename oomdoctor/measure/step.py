@@ -11,24 +11,31 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oomdoctor.errors import InputError
 from oomdoctor.measure import batch as batches
 from oomdoctor.measure.build import load_callable
 from oomdoctor.measure.events import record
+from oomdoctor.measure.pool import Region
 from oomdoctor.measure.spec import AllocationTrace, ModelSpec, Trial
 from oomdoctor.measure.trace import INPUTS, Holder, StepNames, explain
 
+_ANY = 2
+"""A batch size to try a trace with."""
 _METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
 
 
 class Step:
     """A model's train, test or predict step as TensorFlow runs it."""
 
-    def __init__(self, model: Any, spec: ModelSpec, kind: str) -> None:
+    def __init__(
+        self, model: Any, spec: ModelSpec, kind: str, regions: Sequence[Region] = ()
+    ) -> None:
+        self.regions = regions
         self.model = model
         self.spec = spec
         self.kind = kind
@@ -60,23 +67,22 @@ class Step:
 
     def _trace(self) -> None:
         errors = []
-        for fields in self._candidates():
-            for free in (True, False):
-                self.fields, self.free = fields, free
-                try:
-                    self._new_function()
-                    self.function(2)
-                except Exception as error:  # the user's code may raise anything
-                    if _is_oom(error):
-                        raise
-                    errors.append(error)
-                    continue
-                if not free:
-                    self.notes.append(
-                        "The step cannot be traced for any batch size at once "
-                        f"({_first_line(errors[-1])}), so each size is traced anew."
-                    )
-                return
+        for free, fields in itertools.product((True, False), list(self._candidates())):
+            self.fields, self.free = fields, free
+            try:
+                self._new_function()
+                self.function(_ANY)
+            except Exception as error:  # the user's code may raise anything
+                if _is_oom(error):
+                    raise
+                errors.append(error)
+                continue
+            if not free:
+                self.notes.append(
+                    "The step cannot be traced for any batch size at once "
+                    f"({_first_line(errors[0])}), so each size is traced anew."
+                )
+            return
         raise InputError(
             f"The model's {_METHODS[self.kind]} cannot be traced: "
             f"{type(errors[0]).__name__}: {_first_line(errors[0])}"
@@ -107,7 +113,8 @@ class Step:
 
         # A model that only has a train_step cannot be called to build it; the trace builds it.
         with contextlib.suppress(RuntimeError, NotImplementedError):
-            self.model._symbolic_build(data_batch=batches.specs_of(self.fields, None))
+            size = None if self.free else _ANY
+            self.model._symbolic_build(data_batch=batches.specs_of(self.fields, size))
         optimizer = getattr(self.model, "optimizer", None)
         if self.kind == "train" and optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
@@ -205,10 +212,18 @@ def _trace_of(
 
     tf.config.experimental.reset_memory_stats(device)
     start_bytes = tf.config.experimental.get_memory_info(device)["current"]
+    held = _addresses(step.model, data) if step.regions else []
     events = record(lambda: _finish(function(data)), folder)
     peak_bytes = tf.config.experimental.get_memory_info(device)["peak"]
     names = _names_of(step, function, data)
-    return explain(events, names, start_bytes=start_bytes, allocator_peak_bytes=peak_bytes)
+    return explain(
+        events,
+        names,
+        start_bytes=start_bytes,
+        allocator_peak_bytes=peak_bytes,
+        regions=step.regions,
+        held=held,
+    )
 
 
 def _names_of(step: Step, function: Any, data: Any) -> StepNames:
@@ -268,6 +283,26 @@ def _layer_of_slot(slot: Any, by_slot_name: dict[str, str | None]) -> str | None
     return by_slot_name[max(fitting, key=len)] if fitting else None
 
 
+def _addresses(model: Any, data: Any) -> list[tuple[int, int]]:
+    """Return where variables and the batch lie, and how many bytes they asked for."""
+    import tensorflow as tf
+
+    tensors = [variable.read_value() for _, variable in _variables(model)]
+    tensors += tf.nest.flatten(data)
+    return [
+        (address_of(tensor), tensor.dtype.size * (tensor.shape.num_elements() or 0))
+        for tensor in tensors
+        if tensor.dtype.size and tensor.shape.num_elements()
+    ]
+
+
+def address_of(tensor: Any) -> int:
+    """Return where a tensor on the CPU lies."""
+    import numpy as np
+
+    return int(np.frombuffer(memoryview(tensor), dtype=np.uint8).ctypes.data)
+
+
 def _writes(function: Any, places: dict[int, int]) -> dict[str, int]:
     """Return which nodes write which variable; only such nodes replace its buffer."""
     handles = {id(v.handle): places[id(v)] for v in function.variables if id(v) in places}
@@ -324,4 +359,7 @@ def _is_oom(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    """Return the line of an error that says most; Keras puts where it happened first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("Exception encountered")]
+    return (telling or lines or [type(error).__name__])[0][:300]

@@ -15,13 +15,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from oomdoctor.measure.fragments import Held, held_before, least_limit, play
+from oomdoctor.measure.pool import CHUNK_BYTES, Region
 from oomdoctor.measure.replay import Event, find_peak, in_order, scratch_as_temp
 from oomdoctor.measure.spec import PARTS, AllocationTrace, HeldTensor, Shape
 
 TOP_TENSORS = 20
-CHUNK_BYTES = 256
-"""The allocator rounds every request up to a multiple of this."""
 
 INPUTS = "(inputs)"
 LOSS = "(loss and metrics)"
@@ -89,7 +90,13 @@ class Place:
 
 
 def explain(
-    events: Sequence[Event], names: StepNames, *, start_bytes: int, allocator_peak_bytes: int
+    events: Sequence[Event],
+    names: StepNames,
+    *,
+    start_bytes: int,
+    allocator_peak_bytes: int,
+    regions: Sequence[Region] = (),
+    held: Sequence[Held] = (),
 ) -> AllocationTrace:
     """Return the breakdown of one step at its peak.
 
@@ -98,6 +105,8 @@ def explain(
         names: What the names of its nodes stand for.
         start_bytes: In use when the step began.
         allocator_peak_bytes: The allocator's own figure for the step.
+        regions: The allocator's memory, where it is known.
+        held: What lay in it before the step, where it is known.
     """
     ordered = scratch_as_temp(in_order(events))
     peak = find_peak(ordered, start_bytes)
@@ -121,7 +130,20 @@ def explain(
         tensors=tuple(tensors[:TOP_TENSORS]),
         curve=peak.curve,
         events=len(events),
+        **_fragmentation(ordered, held, regions, peak.peak_bytes),
     )
+
+
+def _fragmentation(
+    events: Sequence[Event], known: Sequence[Held], regions: Sequence[Region], peak_bytes: int
+) -> dict[str, Any]:
+    if not regions:
+        return {}
+    held = held_before(events, known)
+    return {
+        "needed_bytes": least_limit(events, held, regions, peak_bytes),
+        "placed_alike": play(events, held, regions),
+    }
 
 
 def place_of(

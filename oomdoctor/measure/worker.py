@@ -19,7 +19,13 @@ from typing import Any
 import msgspec
 
 from oomdoctor.errors import OomDoctorError, UsageError
+from oomdoctor.measure.build import build_model
 from oomdoctor.measure.spec import ModelSpec
+from oomdoctor.measure.step import Step, address_of, oom_line, run_trial
+from oomdoctor.units import MIB
+
+FIRST_REGION_BYTES = 2 * MIB
+"""What the allocator takes for the first small tensor; the rest of the limit is left for one."""
 
 
 class Request(msgspec.Struct):
@@ -44,6 +50,7 @@ class Serving:
         self.model: Any = None
         self.notes: list[str] = []
         self.steps: dict[str, Any] = {}
+        self.regions: list[tuple[int, int]] = []
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the answer to one request; what is wrong with the user's model is an answer."""
@@ -56,17 +63,13 @@ class Serving:
             return {"error": str(error), "usage": isinstance(error, UsageError)}
         except Exception as error:  # the user's code may raise anything
             if type(error).__name__ == "ResourceExhaustedError":
-                from oomdoctor.measure.step import oom_line
-
                 return {"oom": oom_line(error)}
             return {"error": f"{type(error).__name__}: {error}"[:2000], "usage": False}
 
     def _load(self, request: Request) -> None:
-        from oomdoctor.measure.build import build_model
-
         assert request.spec is not None
         self.spec, self.folder = request.spec, request.folder
-        prepare_devices(request.limit_bytes, request.threads)
+        self.regions = prepare_devices(request.limit_bytes, request.threads)
         self.model, self.notes = build_model(request.spec)
         if request.spec.replicas > 1:
             self.notes.append(
@@ -75,18 +78,19 @@ class Serving:
             )
 
     def _trial(self, request: Request) -> Any:
-        from oomdoctor.measure.step import Step, run_trial
-
         if request.kind not in self.steps:
-            step = Step(self.model, self.spec, request.kind)
+            step = Step(self.model, self.spec, request.kind, self.regions)
             step.notes[:0] = self.notes
             self.steps[request.kind] = step
         share = -(-request.batch_size // self.spec.replicas)
         return run_trial(self.steps[request.kind], share, request.steps, request.trace, self.folder)
 
 
-def prepare_devices(limit_bytes: int | None, threads: int) -> None:
-    """Set up threads, and the limit of a GPU. A CPU's limit was set in the environment."""
+def prepare_devices(limit_bytes: int | None, threads: int) -> list[tuple[int, int]]:
+    """Set up threads and the device's memory; return the regions of a CPU's allocator.
+
+    A CPU's limit was set in the environment, a GPU's is set here.
+    """
     import tensorflow as tf
 
     if threads > 0:
@@ -97,6 +101,37 @@ def prepare_devices(limit_bytes: int | None, threads: int) -> None:
             tf.config.set_logical_device_configuration(gpu, [limit])
         else:
             tf.config.experimental.set_memory_growth(gpu, True)
+    if tf.config.list_physical_devices("GPU"):
+        return []
+    return take_one_region(limit_bytes)
+
+
+def take_one_region(limit_bytes: int | None) -> list[tuple[int, int]]:
+    """Let the CPU's allocator take its memory in one piece, as TensorFlow does on a GPU.
+
+    By itself it grows in regions that double in size, between which free memory cannot be
+    joined. One large tensor, never written to, makes it take everything at once; the system
+    gives pages only as they are used.
+
+    Returns:
+        Address and size of the small first region and of the large one; empty if that failed.
+    """
+    import tensorflow as tf
+
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if limit_bytes is not None and limit_bytes < machine_bytes:
+        size = limit_bytes // MIB * MIB - FIRST_REGION_BYTES
+    else:
+        # A region is a power of two unless the limit cuts it, and the system must promise it.
+        size = 1 << (machine_bytes.bit_length() - 1)
+    if size <= 0:
+        return []
+    first = (address_of(tf.constant([0], tf.uint8)), FIRST_REGION_BYTES)
+    try:
+        large = tf.raw_ops.Empty(shape=[size // MIB, MIB], dtype=tf.uint8, init=False)
+    except tf.errors.ResourceExhaustedError:
+        return []
+    return [first, (address_of(large), size)]
 
 
 def die_with_parent(parent: int, folder: str | None) -> None:

@@ -1,0 +1,111 @@
+"""TensorFlow's BFC allocator, in Python: where it would put a buffer, and when it has no room.
+
+Requests are rounded up to 256 bytes. The smallest free chunk that is large enough is taken, the
+lowest address first among equals. It is split if what is left over is at least as large as the
+request, or 128 MiB; otherwise the whole chunk is handed out. Freed neighbours are joined, within
+a region. No region is added here: the pool is full when its regions are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+CHUNK_BYTES = 256
+SPLIT_BYTES = 128 * 1024**2
+
+Region = tuple[int, int]
+"""Address and size."""
+
+
+class Pool:
+    """The chunks of an allocator that may not grow."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        self._size: dict[int, int] = {}
+        self._before: dict[int, int | None] = {}
+        self._after: dict[int, int | None] = {}
+        self._free: list[tuple[int, int]] = []
+        self._is_free: set[int] = set()
+        for address, size in regions:
+            self._size[address] = size
+            self._before[address] = self._after[address] = None
+            self._add_free(address)
+
+    def allocate(self, requested_bytes: int) -> int | None:
+        """Return the address of a new buffer, or None where no free chunk is large enough."""
+        size = rounded(requested_bytes)
+        index = bisect_left(self._free, (size, 0))
+        if index == len(self._free):
+            return None
+        found, address = self._free.pop(index)
+        self._is_free.discard(address)
+        if found >= 2 * size or found - size >= SPLIT_BYTES:
+            self._split(address, size)
+        return address
+
+    def allocate_at(self, address: int, requested_bytes: int) -> bool:
+        """Take a given place, with room left on both sides; return whether it was free."""
+        size = rounded(requested_bytes)
+        for start in self._is_free:
+            if start <= address and address + size <= start + self._size[start]:
+                break
+        else:
+            return False
+        self._remove_free(start)
+        if start < address:
+            self._split(start, address - start)
+            self._remove_free(address)
+            self._add_free(start)
+        if self._size[address] > size:
+            self._split(address, size)
+        return True
+
+    def release(self, address: int) -> None:
+        """Give a buffer back, and join it with free neighbours."""
+        following = self._after[address]
+        if following in self._is_free:
+            self._remove_free(following)
+            self._join(address, following)
+        previous = self._before[address]
+        if previous in self._is_free:
+            self._remove_free(previous)
+            self._join(previous, address)
+            address = previous
+        self._add_free(address)
+
+    def _split(self, address: int, size: int) -> None:
+        rest, following = address + size, self._after[address]
+        self._size[rest] = self._size[address] - size
+        self._size[address] = size
+        self._before[rest], self._after[rest] = address, following
+        self._after[address] = rest
+        if following is not None:
+            self._before[following] = rest
+        self._add_free(rest)
+
+    def _join(self, first: int, second: int) -> None:
+        following = self._after.pop(second)
+        self._size[first] += self._size.pop(second)
+        del self._before[second]
+        self._after[first] = following
+        if following is not None:
+            self._before[following] = first
+
+    def _add_free(self, address: int) -> None:
+        insort(self._free, (self._size[address], address))
+        self._is_free.add(address)
+
+    def _remove_free(self, address: int) -> None:
+        del self._free[bisect_left(self._free, (self._size[address], address))]
+        self._is_free.discard(address)
+
+
+def rounded(size_bytes: int) -> int:
+    """Return the bytes of the smallest chunk for a request.
+
+    Example:
+        >>> rounded(257)
+        512
+    """
+    return max(1, -(-size_bytes // CHUNK_BYTES)) * CHUNK_BYTES

@@ -1,0 +1,150 @@
+"""Models that the tests of measuring hand to a worker as `measured_models:name`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import keras
+from keras import layers
+
+DIES_AT, HANGS_AT = 13, 14
+
+
+def conv():
+    print("a print of the user's")
+    os.write(1, b"and one past Python\n")
+    model = keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            layers.Conv2D(8, 3, activation="relu", name="first"),
+            layers.Conv2D(8, 3, activation="relu", name="second"),
+            layers.Flatten(),
+            layers.Dense(10, activation="softmax", name="classes"),
+        ],
+        name="conv",
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def dense(units=64):
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(units), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def wide():
+    return dense(4096)
+
+
+def perilous_data(batch_size):
+    """Return a batch, except for the sizes that kill the process or hang it."""
+    if batch_size == DIES_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if batch_size == HANGS_AT:
+        if "PID_FILE" in os.environ:
+            Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
+        time.sleep(600)
+    import tensorflow as tf
+
+    return tf.zeros((batch_size, 4)), tf.zeros((batch_size, 1))
+
+
+def several_inputs():
+    """Named inputs of several dtypes, an embedding fed with floats, two outputs and losses."""
+    ids = keras.Input((6,), name="ids")
+    price = keras.Input((3,), name="price")
+    flag = keras.Input((1,), dtype="int32", name="flag")
+    x = layers.Concatenate()(
+        [
+            layers.Flatten()(layers.Embedding(50, 4)(ids)),
+            price,
+            layers.Flatten()(layers.Embedding(2, 4)(flag)),
+        ]
+    )
+    outputs = {
+        "kind": layers.Dense(5, activation="softmax", name="kind")(x),
+        "value": layers.Dense(1, name="value")(x),
+    }
+    model = keras.Model({"ids": ids, "price": price, "flag": flag}, outputs)
+    model.compile("adam", {"kind": "sparse_categorical_crossentropy", "value": "mse"})
+    return model
+
+
+class Autoencoder(keras.Model):
+    """Takes x alone, has a train_step of its own and no loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.squeeze = layers.Dense(8)
+        self.widen = layers.Dense(32)
+
+    def call(self, x):
+        return self.widen(self.squeeze(x))
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        (x,) = data if isinstance(data, tuple) else (data,)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x, training=True) - x) ** 2)
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def autoencoder():
+    model = Autoencoder()
+    model(keras.KerasTensor((None, 32)))
+    model.compile("rmsprop")
+    return model
+
+
+def uncompiled():
+    return keras.Sequential([keras.Input((20, 8)), layers.LSTM(16), layers.Dense(4)])
+
+
+class ReadsBatchSize(keras.Model):
+    """Needs to know the batch size while it is traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        rows = [self.dense(x[i : i + 1]) for i in range(x.shape[0])]
+        return keras.ops.concatenate(rows, axis=0)
+
+
+def reads_batch_size():
+    model = ReadsBatchSize()
+    model.compile("sgd", "mse")
+    return model
+
+
+def any_size():
+    inputs = keras.Input((None, None, 3))
+    x = layers.GlobalAveragePooling2D()(layers.Conv2D(8, 3)(inputs))
+    return keras.Model(inputs, layers.Dense(1)(x))
+
+
+def fixed_batch():
+    inputs = keras.Input(batch_shape=(4, 5))
+    model = keras.Model(inputs, layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    return model
+
+
+def broken():
+    raise RuntimeError("the user's own mistake")
+
+
+def no_model():
+    return sys
