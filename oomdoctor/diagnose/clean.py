@@ -2,7 +2,8 @@ r"""One raw line as the records it holds: no colours, no bytes of a strange enco
 
 A record is what the program meant as one line. Several are on one line where a progress bar
 redraws itself with carriage returns, where newlines were lost or written as `\n`, and where two
-processes write at once.
+processes write at once. What a launcher puts before each line (mpirun, docker compose, kubectl,
+Ray) is taken off, as are the marks of a comment or a quotation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ _START = re.compile(
     r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} |"  # absl, since 2.21, and PJRT
     r"[IWEF] tensorflow/[\w/]{1,120}\.cc:\d|"  # 0.x
     r"Traceback \(most recent call last\):)"
+)
+_PREFIX = re.compile(
+    r"\[\d{1,4},\d{1,4}\]<std(?:err|out)>:\s?|"  # mpirun and Horovod
+    r"\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?\s(?:std(?:err|out)\s[FP]\s)?|"  # kubectl, containerd
+    r"[A-Za-z][\w.-]{0,40}\s{1,8}\|\s|"  # docker compose
+    r"(?:\([^()\s]{1,40} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\)\s)|"  # Ray
+    r"(?:[#>]\s?){1,4}"  # pasted as a comment or as a quotation
 )
 _ALONE = re.compile(r"(?:\d{4}-\d\d-\d\d |[IWEF]\d{4} |[IWEF] )")
 
@@ -43,6 +51,9 @@ def records(raw: bytes) -> Iterator[str]:
 
 
 def _split(text: str) -> Iterator[str]:
+    prefix = _PREFIX.match(text)
+    if prefix is not None:
+        text = text[prefix.end() :]
     for part in _START.split(text) if _may_hold_several(text) else (text,):
         yield _CONTROL.sub("", part).expandtabs(1)
 

@@ -43,6 +43,23 @@ def test_records_glued_together_are_split():
     assert len(lines(glued.encode())) == 3
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,3]<stderr>:",
+        "trainer_1  | ",
+        "2023-01-01T10:11:12.123456789Z stderr F ",
+        "2023-01-01T10:11:12Z ",
+        "(train pid=4711, ip=10.0.0.3) ",
+        "# ",
+        "> > ",
+    ],
+)
+def test_what_a_launcher_puts_before_a_line_is_taken_off(prefix):
+    assert lines(f"{prefix}MemoryError\n".encode()) == [(1, "MemoryError")]
+    assert diagnose_text(f"{prefix}MemoryError\n").cause == "host_exhausted"
+
+
 def test_a_timestamp_stays_with_its_message():
     line = "2023-10-02 16:36:14.402881: W tensorflow/tsl/framework/bfc_allocator.cc:485] message"
     assert lines(line.encode()) == [(1, line)]
