@@ -309,6 +309,65 @@ class Estimate:
     largest_tensor_bytes: int | None = None
     per_sample_bytes: int | None = None
     origin: str = "estimated"
+    fixed_bytes: int | None = None
+    """The peak at any batch is about `fixed_bytes + batch * per_sample_bytes`."""
+    line_from_batch: int | None = None
+    """The smallest batch at which that line was checked and holds."""
+    kind: str = "train"
+    """`train`, `evaluate` or `predict`."""
+    jit: bool = False
+    """Whether the step is one that XLA compiles."""
+    unknown_ops: tuple[tuple[str, int], ...] = ()
+    """Operations that are not understood, with the bytes at stake."""
+    assumptions: tuple[str, ...] = ()
+
+    def largest_batch(self, budget_bytes: int) -> int | None:
+        """Return the largest batch whose upper bound stays within a budget, along the line.
+
+        None where the line is unknown or no batch changes the peak; 0 where none fits.
+        """
+        if self.fixed_bytes is None or not self.per_sample_bytes or not self.peak_bytes:
+            return None
+        within = budget_bytes * self.peak_bytes // max(self.high_bytes, 1)
+        return max(0, (within - self.fixed_bytes) // self.per_sample_bytes)
+
+
+# --------------------------------------------------------------------------- the search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeTrial:
+    """One batch size that was run."""
+
+    batch_size: int
+    outcome: str
+    """`fits`, `oom` or `died`; `fits` says that it ran, not that it stayed within the target."""
+    peak_bytes: int | None
+    seconds: float | None
+    """What the trial took, starting and tracing included."""
+    samples_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Tuning(Readable):
+    """The largest batch that fits, and what was run to find it."""
+
+    batch_size: int
+    """Was run, under the budget."""
+    peak_bytes: int
+    budget_bytes: int
+    target_bytes: int
+    """The budget less the margin: what the peak may reach."""
+    trials: tuple[SizeTrial, ...]
+    """In the order they were run."""
+    objective: str = "largest"
+    limited_by: str = "memory"
+    """`memory`, `max_batch_size`, `host RAM` or, for the fastest, `speed`."""
+    is_proved: bool = False
+    """Whether the next larger size was run and did not fit."""
+    replicas: int = 1
+    device: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------- the crash
@@ -372,6 +431,7 @@ class Facts:
     footprint: Footprint | None = None
     workload: Workload | None = None
     estimate: Estimate | None = None
+    tuning: Tuning | None = None
     diagnosis: Diagnosis | None = None
     versions: tuple[tuple[str, str], ...] = ()
     """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""

@@ -1,11 +1,14 @@
-"""TensorFlow's BFC allocator, simulated: best fit with coalescing over one region.
+"""TensorFlow's BFC allocator, simulated: best fit with coalescing.
 
-A *chunk* is a piece of the region, in use or free. An allocation takes the smallest free chunk
+Memory comes in *regions*. With growth, as on a CPU and with `set_memory_growth` on a GPU, the
+first region is 2 MiB and each further one twice the last; without, one region is the limit. A
+*chunk* is a piece of a region, in use or free. An allocation takes the smallest free chunk
 that holds it; the rest is split off only when the chunk is at least twice the request or when
 128 MiB or more would be left. So an allocation can hold nearly twice what was asked for, and the
 counters of TensorFlow (`InUse`, `MaxInUse`, `get_memory_info`) count chunks, not requests.
 
-Ignored: growth in several regions, the wait before an allocation fails, and thread interleaving.
+Ignored: the wait before an allocation fails, garbage collection of regions, and thread
+interleaving.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from collections.abc import Iterable
 ROUNDING_BYTES = 256
 SPLIT_SLACK_BYTES = 128 * 1024**2
 BIN_COUNT = 21
-REGION_BYTES = 64 * 1024**3
-"""The region TensorFlow takes on a CPU where no limit is set."""
+LIMIT_BYTES = 64 * 1024**3
+"""What TensorFlow takes on a CPU where no limit is set."""
+FIRST_REGION_BYTES = 2 * 1024**2
 
 Event = tuple[int, int]
 """An allocation is (buffer, bytes), a release is (buffer, -1)."""
@@ -42,39 +46,66 @@ def _bin_of(size_bytes: int) -> int:
 
 
 class Bfc:
-    """One region and its chunks.
+    """Regions and their chunks.
 
     Args:
-        region_bytes: Size of the region: the allocator's limit.
+        limit_bytes: The most all regions may hold.
+        growth: Whether regions are added as they are needed.
     """
 
-    def __init__(self, region_bytes: int = REGION_BYTES) -> None:
-        region_bytes -= region_bytes % ROUNDING_BYTES
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, *, growth: bool = True) -> None:
         self.in_use_bytes = 0
         self.peak_bytes = 0
-        self._size = {0: region_bytes}
-        self._next: dict[int, int | None] = {0: None}
-        self._before: dict[int, int | None] = {0: None}
+        self._left = limit_bytes - limit_bytes % ROUNDING_BYTES
+        self._region = min(self._left, FIRST_REGION_BYTES) if growth else self._left
+        self._end = 0
+        self._size: dict[int, int] = {}
+        self._next: dict[int, int | None] = {}
+        self._before: dict[int, int | None] = {}
         self._used: set[int] = set()
         self._bins: list[list[tuple[int, int]]] = [[] for _ in range(BIN_COUNT)]
-        self._bins[_bin_of(region_bytes)].append((region_bytes, 0))
 
     def allocate(self, size_bytes: int) -> int:
         """Take a chunk and return its address."""
         need = rounded(size_bytes)
+        found = self._find(need)
+        if found is None:
+            self._extend(need)
+            found = self._find(need)
+            assert found is not None  # the new region holds it
+        size, address = found
+        if size >= 2 * need or size - need >= SPLIT_SLACK_BYTES:
+            self._split(address, need)
+            size = need
+        self._used.add(address)
+        self.in_use_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
+        return address
+
+    def _find(self, need: int) -> tuple[int, int] | None:
         for free in self._bins[_bin_of(need) :]:
             at = bisect_left(free, (need, -1))
-            if at == len(free):
-                continue
-            size, address = free.pop(at)
-            if size >= 2 * need or size - need >= SPLIT_SLACK_BYTES:
-                self._split(address, need)
-                size = need
-            self._used.add(address)
-            self.in_use_bytes += size
-            self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
-            return address
-        raise OutOfMemory(f"no free chunk of {need} bytes")
+            if at < len(free):
+                return free.pop(at)
+        return None
+
+    def _extend(self, need: int) -> None:
+        """Add a region that holds a request."""
+        if need > self._left:
+            raise OutOfMemory(f"{need} bytes are asked for and {self._left} left")
+        doubled = False
+        while need > self._region:
+            self._region *= 2
+            doubled = True
+        size = min(self._region, self._left)
+        if not doubled:
+            self._region *= 2
+        self._left -= size
+        # Regions never touch, so that chunks of two of them are not joined.
+        address, self._end = self._end, self._end + size + ROUNDING_BYTES
+        self._size[address] = size
+        self._next[address] = self._before[address] = None
+        insort(self._bins[_bin_of(size)], (size, address))
 
     def release(self, address: int) -> None:
         """Give a chunk back and join it with its free neighbours."""
@@ -119,14 +150,16 @@ class Bfc:
             self._before[following] = first
 
 
-def replay(events: Iterable[Event], *, region_bytes: int = REGION_BYTES) -> tuple[int, int]:
+def replay(
+    events: Iterable[Event], *, limit_bytes: int = LIMIT_BYTES, growth: bool = True
+) -> tuple[int, int]:
     """Return the peak of a stream of allocations and releases, and what is in use after it.
 
     Example:
         >>> replay([(1, 1000), (2, 5000), (1, -1), (3, 600)])
         (6144, 6144)
     """
-    allocator, where = Bfc(region_bytes), {}
+    allocator, where = Bfc(limit_bytes, growth=growth), {}
     for buffer, size_bytes in events:
         if size_bytes < 0:
             allocator.release(where.pop(buffer))

@@ -19,7 +19,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from oomdoctor.estimate import kernels, ordering
+from oomdoctor.estimate import kernels, loops, ordering
 from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.estimate.shapes import Tensor, count, infer
 from oomdoctor.units import DTYPE_BYTES
@@ -89,10 +89,14 @@ class _Plan:
             for source in node.controls:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
-        if order == "grappler":
-            rank = ordering.ranks(graph, needed)
+        if order in ("grappler", "sorted", "mixed"):
+            rank = ordering.ranks(graph, needed, swaps=order != "sorted")
             for edges in self.edges:
+                made = [edge[0] for edge in edges]
                 edges.sort(key=lambda edge: rank[edge[0]])
+                now = [edge[0] for edge in edges]
+                if order == "mixed" and len(now) > 1 and now[0] != made[1]:
+                    edges.sort()
             for targets in self.controls:
                 targets.sort(key=rank.__getitem__)
         elif order == "reverse":
@@ -106,6 +110,33 @@ class _Plan:
         # Variables are read before anything is computed: data comes last.
         roots.sort(key=lambda n: nodes[n].op == "Placeholder" and nodes[n].variable is None)
         self.roots = roots
+
+
+class Plans:
+    """Keeps the plan of each graph, so that several batch sizes share it.
+
+    Args:
+        order: How ties among ready operations are broken: `grappler`, `creation`, `reverse`, or
+            a seed.
+    """
+
+    def __init__(self, order: str | int = "grappler") -> None:
+        self.order = order
+        self._plans: dict[int, tuple[Graph, _Plan]] = {}
+        self._unrolled: dict[tuple[int, int], Graph] = {}
+
+    def unrolled(self, body: Graph, trips: int, parallel: int) -> Graph:
+        """Return a loop's body, unrolled."""
+        key = (id(body), trips)
+        if key not in self._unrolled:
+            self._unrolled[key] = loops.unrolled(body, trips, parallel)
+        return self._unrolled[key]
+
+    def of(self, graph: Graph) -> _Plan:
+        """Return the plan of a graph."""
+        if id(graph) not in self._plans:
+            self._plans[id(graph)] = (graph, _Plan(graph, self.order))
+        return self._plans[id(graph)][1]
 
 
 def _needed(graph: Graph) -> set[int]:
@@ -129,8 +160,7 @@ class Executor:
         variables: By number, as the graph's arguments name them.
         batch: The batch size, for dimensions that nothing else explains.
         threads: Threads inside one operation; some workspaces depend on it.
-        order: How ties among ready operations are broken: `grappler`, `creation`, `reverse`, or
-            a seed.
+        plans: What is known of the graphs from earlier runs.
     """
 
     def __init__(
@@ -139,15 +169,14 @@ class Executor:
         *,
         batch: int,
         threads: int = 2,
-        order: str | int = "grappler",
+        plans: Plans | None = None,
     ) -> None:
         self.run = Run()
         self.batch = batch
         self.threads = threads
-        self.order = order
         self._variables: list[Buffer] = []
         self._kinds = variables
-        self._plans: dict[int, _Plan] = {}
+        self._plans = Plans() if plans is None else plans
         for number, variable in enumerate(variables):
             buffer = self._new(variable.bytes, Origin(variable.name, "VarHandleOp", variable.shape,
                                variable.dtype, "variable", number))  # fmt: skip
@@ -217,15 +246,16 @@ class Executor:
         return self.run
 
     def _run(self, graph: Graph, fed: dict[int, Tensor]) -> list[Tensor]:
-        plan = self._plans.get(id(graph))
-        if plan is None:
-            plan = self._plans[id(graph)] = _Plan(graph, self.order)
+        plan = self._plans.of(graph)
         nodes, pending = graph.nodes, plan.pending.copy()
         inputs: list[list[Tensor]] = [[None] * len(n.inputs) for n in nodes]  # type: ignore[list-item]
         wanted: dict[int, list[int]] = {}
         for at, (source, _) in enumerate(graph.results):
             wanted.setdefault(source, []).append(at)
         results: list[Tensor] = [Tensor((), "none")] * len(graph.results)
+        for number, tensor in fed.items():
+            if number not in plan.live:
+                self._drop(tensor)
         tasks = deque(plan.roots)
         while tasks:
             inline = deque([tasks.popleft()])
@@ -456,6 +486,11 @@ class Executor:
         for at, tensor in enumerate(x):
             x[at] = _NOTHING
             self._drop(tensor)
+        trips = loops.trip_count(cond, body, state)
+        if trips is not None and trips * len(body.nodes) <= loops.MAX_NODES:
+            parallel = int(node.attrs.get("parallel_iterations") or 32)
+            flat = self._plans.unrolled(body, trips, parallel)
+            return self._run(flat, dict(zip(flat.arguments, state, strict=True)))
         for _ in range(MAX_LOOP):
             test = self._run(cond, {n: self._share(t) for n, t in zip(cond.arguments, state, strict=True)})
             proceed = test[0].value

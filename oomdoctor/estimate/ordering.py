@@ -18,8 +18,14 @@ from __future__ import annotations
 from oomdoctor.estimate.nodes import Graph
 
 
-def ranks(graph: Graph, needed: set[int]) -> list[int]:
-    """Return for each node its place in the order; nodes that are not needed come last."""
+def ranks(graph: Graph, needed: set[int], *, swaps: bool = True) -> list[int]:
+    """Return for each node its place in the order; nodes that are not needed come last.
+
+    Args:
+        graph: The graph.
+        needed: The nodes that run.
+        swaps: Whether dropped control inputs are replaced by the last one.
+    """
     nodes = graph.nodes
     before = [
         [source for source, _ in node.inputs] + list(node.controls)
@@ -29,7 +35,7 @@ def ranks(graph: Graph, needed: set[int]) -> list[int]:
     ]
     sinks = _sinks(graph)
     for sink in sinks:
-        before[sink] = _remaining(graph, sink, before)
+        before[sink] = _remaining(graph, sink, before, swaps)
     walked = _walk_back(sinks, before)
     position = [len(nodes)] * len(nodes)
     for place, number in enumerate(reversed(walked)):
@@ -45,7 +51,9 @@ def _sinks(graph: Graph) -> list[int]:
     return list(found) or list(dict.fromkeys(graph.effects))
 
 
-def _remaining(graph: Graph, sink: int, before: list[list[int]]) -> list[int]:
+def _remaining(
+    graph: Graph, sink: int, before: list[list[int]], swaps: bool
+) -> list[int]:
     """Return the inputs of a result once the control inputs that others imply are gone."""
     nodes = graph.nodes
     data = [source for source, _ in nodes[sink].inputs]
@@ -56,6 +64,9 @@ def _remaining(graph: Graph, sink: int, before: list[list[int]]) -> list[int]:
         controls = [n for n in graph.effects if n != sink]
     controls = sorted(set(controls), key=lambda n: nodes[n].name)
     implied = _ancestors([n for control in controls for n in before[control]], before)
+    if not swaps:
+        implied |= _ancestors(data, before)
+        return data + [n for n in controls if n not in implied]
     # One more slot is dropped than there are names: the result's own input stands first.
     kept = _swap_out([-1, *controls], implied | {-1})
     return data + _swap_out(kept, _ancestors(data, before))

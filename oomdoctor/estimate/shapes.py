@@ -417,6 +417,20 @@ def _gradient_axes(x: list[Tensor]) -> tuple[list[int], list[int]]:
     return sorted(first + both) if first else [], sorted(second + both) if second else []
 
 
+def _offsets(x: list[Tensor]) -> list[Tensor]:
+    """Return where each part of a concatenation starts."""
+    axis, outputs, start = x[0].value, [], 0
+    for part in x[1:]:
+        if axis is None or part.value is None:
+            outputs.append(Tensor(part.dims, "int32"))
+            continue
+        at = [0] * len(part.value)
+        at[axis] = start
+        start += part.value[axis]
+        outputs.append(Tensor(part.dims, "int32", at))
+    return outputs
+
+
 def _filled(node: Node, x: list[Tensor], port: int, batch: int) -> Dims:
     """Return a static shape whose one open dimension follows an input's first, or the batch."""
     shape = node.outputs[port].shape
@@ -445,6 +459,8 @@ def infer(node: Node, x: list[Tensor], batch: int) -> tuple[list[Tensor], bool]:
             return [Tensor((len(axes),), "int32", axes) for axes in pair], True
         except Unknown:
             return [Tensor((0,), "int32"), Tensor((0,), "int32")], False
+    if node.op == "ConcatOffset":
+        return _offsets(x), True
     if node.op == "ShapeN":
         return [Tensor((len(t.dims),), "int32", list(t.dims)) for t in x], True
     sure, outputs = True, []

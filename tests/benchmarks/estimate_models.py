@@ -108,7 +108,7 @@ def unet_batch_norm() -> Any:
     for filters in (16, 32, 64):
         x = block(x, filters)
         skips.append(x)
-        x = layers.AveragePooling2D()(x)
+        x = layers.AveragePooling2D(2)(x)
     x = block(x, 96)
     for filters, skip in zip((64, 32, 16), reversed(skips), strict=True):
         x = layers.Concatenate()([layers.UpSampling2D()(x), skip])
@@ -244,7 +244,7 @@ def two_outputs() -> Any:
     for filters in (24, 48, 96):
         x = layers.SeparableConv2D(filters, 3, padding="same", activation="swish")(x)
         x = layers.GroupNormalization(8)(x)
-        x = layers.AveragePooling2D()(x)
+        x = layers.AveragePooling2D(2)(x)
     x = layers.GlobalMaxPooling2D()(x)
     return keras.Model(inputs, [layers.Dense(10, "softmax")(x), layers.Dense(1, "sigmoid")(x)])
 
@@ -307,7 +307,7 @@ def subclassed() -> Any:
             return self.head(self.pool(x))
 
     model = Mixer()
-    model.build((None, 56, 56, 3))
+    model(keras.Input((56, 56, 3)))
     return model
 
 
@@ -437,3 +437,13 @@ def specs(case: Case, model: Any, batch: int | None) -> tuple[Any, Any]:
         else:
             y.append(tf.TensorSpec((batch, *shape), "float32"))
     return (x if len(x) > 1 else x[0]), (y if len(y) > 1 else y[0])
+
+
+def __getattr__(name: str) -> Any:
+    """Let `estimate_models:mlp__adam__float32` name a compiled model."""
+    case_name, _, rest = name.partition("__")
+    optimizer, _, precision = rest.partition("__")
+    for case in CASES:
+        if case.name == case_name and precision:
+            return lambda: compiled(case, optimizer, precision)
+    raise AttributeError(name)

@@ -1,0 +1,214 @@
+"""A Keras model → its traced step as plain nodes, and what is known of it without a framework.
+
+The step is traced with a free batch dimension, as `fit` does, and not run. The model keeps its
+weights, its compile state and its random state. An optimizer that has no slots yet is traced
+with a throw-away twin, because building it would change the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oomdoctor.errors import InputError, UsageError
+from oomdoctor.estimate.graph import read_graph
+from oomdoctor.estimate.nodes import Graph, Node, Variable
+from oomdoctor.facts import Workload
+
+KINDS = ("train", "evaluate", "predict")
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A step that was traced, ready to be simulated at any batch size."""
+
+    graph: Graph
+    variables: list[Variable]
+    workload: Workload
+    layer_of: dict[str, str]
+    """For a scope of the graph, the Keras layer it belongs to."""
+    kind: str
+    fixed_batch: int | None = None
+    """The batch size the model insists on; None where it is free."""
+
+
+def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
+    """Trace one step of a compiled Keras model.
+
+    Args:
+        model: A live Keras model on the TensorFlow backend; compiled, unless `kind` is `predict`.
+        kind: `train`, `evaluate` or `predict`.
+        batch: What the step is fed, as `tf.TensorSpec` with a free first dimension: `(x, y)` or
+            `(x, y, sample_weight)`. Told from the model's inputs, outputs and loss where None.
+    """
+    import tensorflow as tf
+
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is not a kind of step: use one of {', '.join(KINDS)}.")
+    if kind != "predict" and not model.compiled:
+        raise UsageError("The model is not compiled: call model.compile(...) first.")
+    specs = batch if batch is not None else _default_batch(model, kind)
+    step = {"train": model.train_step, "evaluate": model.test_step, "predict": model.predict_step}
+    with _built_optimizer(model, kind):
+        function = tf.function(
+            lambda data: step[kind](data),
+            input_signature=[specs],
+            autograph=False,  # Keras traces its own step without it
+            jit_compile=False,
+        )
+        concrete = function.get_concrete_function()
+        variables, numbers = _variables(model, concrete, kind)
+        graph = read_graph(concrete, numbers)
+        workload = _workload(model)
+    layers = [layer.name for layer in model._flatten_layers(include_self=False)]
+    return Traced(graph, variables, workload, _layers_by_scope(graph, variables, layers), kind)
+
+
+@contextlib.contextmanager
+def _built_optimizer(model: Any, kind: str) -> Iterator[None]:
+    optimizer = getattr(model, "optimizer", None)
+    if kind != "train" or optimizer is None or optimizer.built:
+        yield
+        return
+    twin = type(optimizer).from_config(optimizer.get_config())
+    twin.build(model.trainable_variables)
+    model.optimizer = twin
+    try:
+        yield
+    finally:
+        model.optimizer = optimizer
+
+
+def _default_batch(model: Any, kind: str) -> Any:
+    """Return the specs of a batch, told from the model."""
+    import tensorflow as tf
+
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        raise InputError(
+            "The model does not say what it is fed: give batch=(x, y) as tf.TensorSpec."
+        )
+
+    def spec(tensor: Any) -> Any:
+        return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
+
+    structure = getattr(model, "_inputs_struct", None)
+    x = tf.nest.map_structure(spec, inputs if structure is None else structure)
+    if kind == "predict":
+        return (x,)
+    return (x, _default_targets(model))
+
+
+def _default_targets(model: Any) -> Any:
+    import tensorflow as tf
+
+    outputs = model.outputs
+    losses = _losses(model, len(outputs))
+    targets = []
+    for output, loss in zip(outputs, losses, strict=True):
+        shape = tuple(output.shape[1:])
+        if "sparse" in loss.lower():
+            targets.append(tf.TensorSpec((None, *shape[:-1]), "int32"))
+        else:
+            targets.append(tf.TensorSpec((None, *shape), "float32"))
+    if isinstance(getattr(model, "_outputs_struct", None), dict):
+        return dict(zip(model._outputs_struct, targets, strict=True))
+    return targets if len(targets) > 1 else targets[0]
+
+
+def _losses(model: Any, outputs: int) -> list[str]:
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, dict):
+        names = list(loss.values())
+    elif isinstance(loss, (list, tuple)):
+        names = list(loss)
+    else:
+        names = [loss] * outputs
+    found = [n if isinstance(n, str) else getattr(n, "name", type(n).__name__) for n in names]
+    return (found + ["mse"] * outputs)[:outputs]
+
+
+def _variables(model: Any, concrete: Any, kind: str) -> tuple[list[Variable], dict[int, int]]:
+    groups = [("weights", model.variables), ("weights", model.metrics_variables)]
+    if kind == "train" and getattr(model, "optimizer", None) is not None:
+        groups.append(("optimizer", model.optimizer.variables))
+    found: dict[int, tuple[str, Any]] = {}
+    for part, members in groups:
+        for variable in members:
+            found.setdefault(id(variable.value.handle), (part, variable))
+    variables: list[Variable] = []
+    numbers: dict[int, int] = {}
+    for handle, (part, variable) in found.items():
+        numbers[handle] = len(variables)
+        variables.append(_variable(variable.path, part, variable.value))
+    for outer, _ in concrete.graph.captures:
+        if outer.dtype.name == "resource" and id(outer) not in numbers:
+            numbers[id(outer)] = len(variables)
+            variables.append(_captured(outer, concrete))
+    return variables, numbers
+
+
+def _variable(name: str, part: str, value: Any) -> Variable:
+    shape = tuple(value.shape.as_list())
+    size = value.dtype.size
+    for dim in shape:
+        size *= dim
+    return Variable(name, part, size, shape, value.dtype.name, name.rpartition("/")[0] or None)
+
+
+def _captured(handle: Any, concrete: Any) -> Variable:
+    """Return a variable that neither the model nor the optimizer lists."""
+    for value in concrete.graph.variables:
+        if value.handle is handle:
+            return _variable(value.name.partition(":")[0], "weights", value)
+    return Variable(handle.name, "weights", 0, (), "resource")
+
+
+def _workload(model: Any) -> Workload:
+    def total(variables: Any) -> int:
+        return sum(_variable("", "", v.value).bytes for v in variables)
+
+    optimizer = getattr(model, "optimizer", None)
+    shape = getattr(model, "input_shape", None)
+    kinds = {type(layer).__name__ for layer in model._flatten_layers()}
+    return Workload(
+        model=model.name,
+        weights_bytes=total(model.variables),
+        trainable_bytes=total(model.trainable_variables),
+        optimizer=None if optimizer is None else optimizer.name,
+        optimizer_bytes=None if optimizer is None else total(optimizer.variables),
+        precision=model.dtype_policy.name,
+        input_shape=tuple(shape[1:])
+        if isinstance(shape, tuple) and all(isinstance(d, int) for d in shape[1:])
+        else None,
+        has_batch_norm="BatchNormalization" in kinds,
+    )
+
+
+def _layers_by_scope(
+    graph: Graph, variables: list[Variable], layers: list[str]
+) -> dict[str, str]:
+    """Return the layer of each scope; graphs number their scopes anew, so names alone lie.
+
+    Where a scope reads a variable, the variable's own path names the layer.
+    """
+    found: dict[str, str] = {}
+    names = set(layers)
+    for node in graph.nodes:
+        if node.op == "ReadVariableOp" and not node.name.startswith("gradient_tape"):
+            number = _argument(graph, node).variable
+            path = variables[number].name.split("/") if number is not None else []
+            scope = node.name.split("/")
+            owner = next((p for p in reversed(path[:-1]) if p in names), None)
+            if owner is None:
+                continue
+            for part in scope:
+                if part == owner or part.startswith(f"{owner}_"):
+                    found.setdefault(part, owner)
+    return found
+
+
+def _argument(graph: Graph, node: Node) -> Node:
+    return graph.nodes[node.inputs[0][0]]

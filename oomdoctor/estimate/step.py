@@ -1,0 +1,197 @@
+"""Traced step → `facts.Estimate`: the peak, its interval, what it consists of, and the batch line.
+
+The likely figure is the middle of several simulated steps, as a measurement's is: the second and
+later steps differ a little because the allocator's chunks lie differently. How wide the interval
+is was set from the calibration models of the benchmark and checked on models kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from statistics import median
+
+from oomdoctor.errors import UsageError
+from oomdoctor.estimate.attribution import PARTS, layer_of, part_of, totals
+from oomdoctor.estimate.bfc import Bfc
+from oomdoctor.estimate.executor import Executor, Plans, Run
+from oomdoctor.estimate.keras_model import Traced
+from oomdoctor.estimate.kernels import GPU_WORKSPACE_NOTE
+from oomdoctor.estimate.shapes import Tensor
+from oomdoctor.estimate.simplify import simplified
+from oomdoctor.facts import Estimate, LayerBytes
+
+STEPS = 5
+LOW, HIGH = 0.90, 1.12
+"""The interval around the likely figure; see tests/benchmarks/estimate_accuracy.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The peak of a simulated step at one batch size."""
+
+    bytes: int
+    highest_bytes: int
+    run: Run
+    held: tuple[tuple[int, int], ...]
+    """Buffers alive at the peak, with the bytes of their chunks."""
+
+
+class Simulation:
+    """A traced step that can be simulated at any batch size.
+
+    Args:
+        traced: The step.
+        threads: Threads inside one operation; None takes the machine's.
+    """
+
+    def __init__(
+        self, traced: Traced, *, threads: int | None = None, order: str = "grappler"
+    ) -> None:
+        self.traced = traced
+        self.graph = simplified(traced.graph)
+        self.threads = threads or os.cpu_count() or 1
+        self._plans = Plans(order)
+        self._peaks: dict[int, Peak] = {}
+
+    def peak(self, batch_size: int) -> Peak:
+        """Return the peak at one batch size."""
+        if batch_size < 1:
+            raise UsageError(f"A batch holds at least one sample, not {batch_size}.")
+        if batch_size not in self._peaks:
+            self._peaks[batch_size] = _replayed(self.run(batch_size))
+        return self._peaks[batch_size]
+
+    def run(self, batch_size: int) -> Run:
+        """Return the allocations of one step."""
+        executor = Executor(
+            self.traced.variables, batch=batch_size, threads=self.threads, plans=self._plans
+        )
+        fed = {}
+        for number in self.graph.arguments:
+            node = self.graph.nodes[number]
+            kind = node.outputs[0]
+            if node.variable is None and kind.dtype != "resource":
+                dims = tuple(batch_size if d is None else d for d in kind.shape or ())
+                fed[number] = Tensor(dims, kind.dtype)
+        return executor.step(self.graph, fed)
+
+
+def _replayed(run: Run) -> Peak:
+    """Replay a step several times through the allocator and take the middle."""
+    allocator, where = Bfc(growth=False), {}
+    for buffer, size in run.before:
+        # An initial value is made beside the number it is made from, which leaves a gap.
+        beside = allocator.allocate(size)
+        where[buffer] = allocator.allocate(size)
+        allocator.release(beside)
+    start = {
+        run.origins[b].variable: b for b, _ in run.before if run.origins[b].variable is not None
+    }
+    peaks: list[int] = []
+    held: list[tuple[tuple[int, int], ...]] = []
+    for _ in range(STEPS):
+        best, at_best = _one_step(run, allocator, where)
+        peaks.append(best)
+        held.append(at_best)
+        moved = {start[v]: where.pop(b) for v, b in run.after.items() if v in start}
+        where.update(moved)
+    later = peaks[1:]
+    middle = int(median(later))
+    nearest = min(range(len(later)), key=lambda i: abs(later[i] - middle)) + 1
+    return Peak(peaks[nearest], max(later), run, held[nearest])
+
+
+def _one_step(
+    run: Run, allocator: Bfc, where: dict[int, int]
+) -> tuple[int, tuple[tuple[int, int], ...]]:
+    highest, at = allocator.in_use_bytes, -1
+    log: list[tuple[int, int]] = [(b, allocator.size_of(a)) for b, a in where.items()]
+    first = len(log)
+    for place, (buffer, size) in enumerate(run.events):
+        if size < 0:
+            allocator.release(where.pop(buffer))
+            log.append((buffer, -1))
+        else:
+            where[buffer] = address = allocator.allocate(size)
+            log.append((buffer, allocator.size_of(address)))
+            if allocator.in_use_bytes > highest:
+                highest, at = allocator.in_use_bytes, place
+    live: dict[int, int] = {}
+    for buffer, size in log[: first + at + 1]:
+        if size < 0:
+            del live[buffer]
+        else:
+            live[buffer] = size
+    return highest, tuple(live.items())
+
+
+def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> Estimate:
+    """Return the estimate at one batch size, with the line for the others."""
+    peak = simulation.peak(batch_size)
+    traced, run = simulation.traced, peak.run
+    fixed, slope, since = batch_line(simulation, batch_size)
+    trainable = _gradient_shapes(traced)
+    known = set(traced.layer_of.values())
+    parts = totals((part_of(run.origins[b], traced.variables, trainable), s) for b, s in peak.held)
+    layers = totals(
+        (layer_of(_owner(run, b, traced), traced.layer_of, known), s) for b, s in peak.held
+    )
+    unknown = sum(run.unknown.values())
+    return Estimate(
+        batch_size=batch_size,
+        peak_bytes=peak.bytes,
+        low_bytes=int(peak.bytes * LOW),
+        high_bytes=int(max(peak.bytes * HIGH, peak.highest_bytes * 1.03)) + unknown,
+        parts=tuple((part, parts[part]) for part in PARTS),
+        layers=tuple(LayerBytes(name=n, bytes_at_peak=s) for n, s in layers.most_common()),
+        largest_tensor_bytes=max((s for b, s in run.events if s > 0), default=None),
+        per_sample_bytes=slope,
+        fixed_bytes=fixed,
+        line_from_batch=since,
+        kind=traced.kind,
+        jit=jit,
+        unknown_ops=tuple(sorted(run.unknown.items())),
+        assumptions=_assumptions(simulation, jit),
+    )
+
+
+def _owner(run: Run, buffer: int, traced: Traced) -> str:
+    origin = run.origins[buffer]
+    if origin.variable is not None:
+        return f"{traced.variables[origin.variable].name}"
+    return origin.node
+
+
+def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
+    return {v.shape for v in traced.variables if v.part == "weights" and v.shape}
+
+
+def _assumptions(simulation: Simulation, jit: bool) -> tuple[str, ...]:
+    said = [
+        "one inter-op thread; with more, operations overlap and the peak can differ by some percent",
+        f"{simulation.threads} threads inside an operation; " + GPU_WORKSPACE_NOTE,
+    ]
+    if jit:
+        said.append("XLA is not simulated: the figure is that of the same step without it")
+    else:
+        said.append("without XLA; on a GPU Keras compiles with it unless jit_compile=False")
+    return tuple(said)
+
+
+def batch_line(simulation: Simulation, batch_size: int) -> tuple[int, int, int]:
+    """Return fixed bytes, bytes per sample, and the smallest batch from which the line holds.
+
+    The line goes through the batch asked for and twice that. Below, workspaces and optimizer
+    temporaries can outweigh activations, so it is checked at smaller batches.
+    """
+    here, twice = simulation.peak(batch_size).bytes, simulation.peak(2 * batch_size).bytes
+    slope = max(0, (twice - here) // batch_size)
+    fixed = here - slope * batch_size
+    since = batch_size
+    smaller = max(1, batch_size // 4)
+    if smaller < batch_size:
+        there = simulation.peak(smaller).bytes
+        if abs(fixed + slope * smaller - there) <= 0.05 * there:
+            since = smaller
+    return fixed, slope, since
