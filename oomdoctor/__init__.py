@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oomdoctor._version import __version__
 
 if TYPE_CHECKING:
-    from oomdoctor.api import check, explain_error, probe_machine
+    from oomdoctor.api import check, explain_error, probe_machine, suggest_batch_size
     from oomdoctor.watching import install_excepthook, watch
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "explain_error",
     "install_excepthook",
     "probe_machine",
+    "suggest_batch_size",
     "watch",
 ]
 _WATCHING = ("install_excepthook", "watch")

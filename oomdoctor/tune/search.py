@@ -7,7 +7,7 @@ becomes an upper bound; where the line does not hold, the bracket is halved inst
 
 Only sizes that were run are ever returned. With a tolerance of zero the answer is proved: the
 next size was run too and did not fit, or there is none. With a tolerance the search stops once
-what is left unused is that small a part of the target.
+what is left unused is that small a part of the target, or the bracket that narrow.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class _Search:
         assert self.low is not None
         middle = self.low * 2 if self.high is None else (self.low + self.high) // 2
         predicted = self._predict()
-        if predicted is None:
+        if predicted is None or (self.high is not None and predicted >= self.high):
+            # No line, or one that promises what has failed already (the allocator's gaps are
+            # not on it).
             return middle
         if predicted <= self.low:
             # The line says that this was the last one. Where it errs, strides grow.
@@ -212,6 +214,8 @@ class _Search:
     def _is_near_enough(self) -> bool:
         if not self.tolerance or self.low is None:
             return False
+        if self.high is not None and self.high - self.low <= self.tolerance * self.high:
+            return True
         return self.points[self.low] >= (1 - self.tolerance) * self.target_bytes
 
     def _fits(self, unit: int) -> bool:

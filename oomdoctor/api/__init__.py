@@ -1,0 +1,15 @@
+"""The functions people import. Facts flow one way: probe, inventory, footprint → rules → report.
+
+Only this package composes the stages; each of them knows nothing of the others.
+"""
+
+from oomdoctor._show import draw_with
+from oomdoctor.api.crash import explain_error
+from oomdoctor.api.data import check
+from oomdoctor.api.drawing import Drawing
+from oomdoctor.api.machine import probe_machine
+from oomdoctor.api.model import suggest_batch_size
+
+__all__ = ["check", "explain_error", "probe_machine", "suggest_batch_size"]
+
+draw_with(Drawing())

@@ -1,0 +1,146 @@
+"""Will the data fit?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from oomdoctor.api.conclude import conclude, installed, must_be_positive
+from oomdoctor.api.machine import Size, probe_machine
+from oomdoctor.errors import InputError, UsageError
+from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage, Workload
+from oomdoctor.findings import Report
+from oomdoctor.units import dtype_bytes
+
+LOADS = ("auto", "memory", "stream")
+
+
+def check(
+    target: Any,
+    *,
+    machine: str | Machine | None = None,
+    ram: Size | None = None,
+    vram: Size | None = None,
+    image_size: Sequence[int] | None = None,
+    dtype: str | None = None,
+    batch_size: int = 32,
+    replicas: int = 1,
+    load: str = "auto",
+    sample: int | None = None,
+    purpose: str | None = None,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    rules: Iterable[str | os.PathLike[str]] = (),
+    severities: Mapping[str, str] | None = None,
+    progress: Any = None,
+    keep_partial: bool = False,
+) -> Report:
+    """Return whether a dataset fits in memory, and what to change if it does not.
+
+    Example:
+        >>> import oomdoctor
+        >>> report = oomdoctor.check("fixtures/datasets/shapes", ram="8GiB", vram="4GiB")
+        >>> report.verdict
+        'fits'
+
+    Args:
+        target: A folder, a file, a list of these, a NumPy array or memory-map, a pandas
+            DataFrame, or a `tf.data.Dataset`.
+        machine: A catalogue entry such as `colab-t4` to compare with; None is this machine.
+        ram: System memory to compare with instead, such as `16GiB`.
+        vram: GPU memory to compare with instead.
+        image_size: Height, width and perhaps channels that pictures are resized to.
+        dtype: What the loading code makes of the data, such as `float32`.
+        batch_size: Samples per batch, over all replicas.
+        replicas: GPUs that share each batch, as under `tf.distribute.MirroredStrategy`.
+        load: How the data is fed: `memory`, `stream`, or `auto`, which takes arrays and tables
+            to be loaded whole and the rest streamed.
+        sample: Read only this many files of each group, chosen at random.
+        purpose: What the run is for: `prototype`, `train` or `production`. Ranks the remedies.
+        select: Rules to run, by id or beginning of an id; all when empty.
+        ignore: Rules to leave out.
+        rules: Folders with more rules.
+        severities: Severity by rule, in place of the rule's own.
+        progress: Called with the number of files seen, now and then.
+        keep_partial: On Ctrl-C report what was seen so far instead of raising.
+    """
+    _must_be_sensible(image_size, dtype, load, sample)
+    must_be_positive(batch_size=batch_size, replicas=replicas)
+    inventory, stages = _look(target, sample=sample, progress=progress, keep_partial=keep_partial)
+    if not inventory.groups:
+        raise InputError(_nothing_found(inventory))
+    known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
+    footprint = _measure(
+        inventory,
+        stages,
+        known_machine,
+        image_size=None if image_size is None else tuple(image_size),
+        dtype=dtype,
+        batch_size=batch_size,
+        load=load,
+    )
+    facts = Facts(
+        machine=known_machine,
+        inventory=inventory,
+        footprint=footprint,
+        workload=Workload(replicas=replicas, batch_size=batch_size),
+        versions=installed(),
+    )
+    return conclude(
+        "check",
+        facts,
+        purpose=purpose,
+        select=select,
+        ignore=ignore,
+        rules=rules,
+        severities=severities,
+    )
+
+
+def _look(
+    target: Any, *, sample: int | None, progress: Any, keep_partial: bool
+) -> tuple[Inventory, tuple[Stage, ...]]:
+    paths = target if isinstance(target, (list, tuple)) else [target]
+    if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        from oomdoctor.inventory.scan import scan
+
+        return scan(paths, sample=sample, progress=progress, keep_partial=keep_partial), ()
+    from oomdoctor.inventory.live import describe_live
+
+    return describe_live(target)
+
+
+def _measure(
+    inventory: Inventory, stages: tuple[Stage, ...], machine: Machine, **how: Any
+) -> Footprint:
+    from oomdoctor.footprint.dataset import measure
+    from oomdoctor.footprint.feeding import compare
+
+    return compare(measure(inventory, stages=stages, **how), machine)
+
+
+def _must_be_sensible(
+    image_size: Sequence[int] | None,
+    dtype: str | None,
+    load: str,
+    sample: int | None,
+) -> None:
+    if load not in LOADS:
+        raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
+    if dtype is not None:
+        dtype_bytes(dtype)
+    if sample is not None and sample < 1:
+        raise UsageError(f"A sample holds at least one file: {sample} does not.")
+    if image_size is not None and (len(image_size) not in (2, 3) or min(image_size) < 1):
+        raise UsageError("An image size is height, width and perhaps channels, such as 150x150x3.")
+
+
+def _nothing_found(inventory: Inventory) -> str:
+    if not inventory.files:
+        return f"{inventory.root} is empty: give a folder or a file with data."
+    reasons = "; ".join(f"{skipped.files:,} {skipped.reason}" for skipped in inventory.skipped[:3])
+    return (
+        f"{inventory.root} holds no data that can be sized ({inventory.files:,} files: {reasons})."
+        " Give a folder with pictures, arrays, records or tables."
+    )

@@ -1,0 +1,68 @@
+"""`oomdoctor tune`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
+from oomdoctor.cli.output import show
+from oomdoctor.facts import SizeTrial
+from oomdoctor.units import format_bytes
+
+
+@click.command()
+@click.argument("model")
+@click.option("--vram", "memory", type=SizeType(), help="Memory to train in, such as 6GiB.")
+@click.option("--machine", metavar="NAME", help="A machine to emulate (probe --list-machines).")
+@click.option("--input-size", "input_shape", type=ImageSizeType(), help="One sample's shape.")
+@click.option("--optimizer", help="For a model that is not compiled, such as adam.")
+@click.option("--loss", help="For a model that is not compiled.")
+@click.option("--precision", help="A dtype policy, such as mixed_float16.")
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Part of the memory that stays free; 0 finds the exact maximum.",
+)
+@click.option("--min-batch-size", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--max-batch-size", type=click.IntRange(min=1))
+@click.option("--multiple-of", type=click.IntRange(min=1), help="Sizes are multiples of this.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="GPUs that share each batch.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["largest", "fastest"]),
+    default="largest",
+    show_default=True,
+    help="The largest that fits, or the smallest that is as fast.",
+)
+@output_options
+def command(model: str, format_: str, output: str | None, verbose: bool, **options: Any) -> int:
+    """Find the largest batch size that fits, by running it.
+
+    MODEL is a .keras file or module:callable, a function that returns the model.
+
+    \b
+    oomdoctor tune model.keras --vram 6GiB
+    oomdoctor tune mypackage.models:build --machine colab-t4
+    """
+    from oomdoctor.api.model import tune_report
+
+    report = tune_report(model, watch=_tell if sys.stderr.isatty() else None, **options)
+    show(report, format_=format_, output=output, verbose=verbose)
+    return 0
+
+
+def _tell(trial: SizeTrial) -> None:
+    seconds = "" if trial.seconds is None else f" ({trial.seconds:.0f} s)"
+    what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}
+    click.echo(f"batch {trial.batch_size}: {what.get(trial.outcome, 'died')}{seconds}", err=True)
