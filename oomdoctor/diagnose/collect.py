@@ -33,6 +33,7 @@ _FRAME = re.compile(
     r"|\bFile (?P<file2>[^\s\"]{1,400}\.py):(?P<line2>\d{1,7})"
     r"(?:, in (?P<function2>[^\s(]{1,120}))?"
     r"|(?P<file3>Cell In ?\[\d{1,6}\]), line (?P<line3>\d{1,7})"
+    r"|\(defined at (?P<file4>[^()\s]{1,300}):(?P<line4>\d{1,7})\)"
 )
 
 
@@ -72,7 +73,7 @@ class _Collector:
         if self._dumps.feed(number, text):
             return
         low = text.lower()
-        if "line " in text or ".py:" in text:
+        if "line " in text or ".py:" in text or "(defined at" in text:
             self._frame(number, text)
         known = self._messages(number, text, low)
         if not known:
@@ -112,8 +113,9 @@ class _Collector:
     def _frame(self, number: int, text: str) -> None:
         match = _FRAME.search(text)
         if match:
-            file = match["file"] or match["file2"] or match["file3"]
-            line = match["line"] or match["line2"] or match["line3"]
+            groups = match.groupdict()
+            file = next(filter(None, (groups[f"file{n}"] for n in ("", 2, 3, 4))))
+            line = next(filter(None, (groups[f"line{n}"] for n in ("", 2, 3, 4))))
             function = match["function"] or match["function2"]
             frame = Frame(line=number, file=file, source_line=int(line), function=function)
             self._frames.append(frame)

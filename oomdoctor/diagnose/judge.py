@@ -114,6 +114,9 @@ def _nothing(log: Log) -> list[Candidate]:
         name = errors[-1].name
         why = f"nothing: the run ended with {name}, which is not about memory."
         found.append(Candidate("not_memory", 0.62, why, places(errors[-2:])))
+    elif log.has("cuda_fault"):
+        why = "nothing: a kernel on the GPU went to memory that was not its own, which is a fault."
+        found.append(Candidate("not_memory", 0.62, why, places(log.of("cuda_fault"))))
     elif log.has("crash"):
         why = "nothing that the log shows: the program crashed for another reason."
         found.append(Candidate("not_memory", 0.58, why, places(log.of("crash"))))

@@ -66,10 +66,10 @@ ALLOCATORS = (
     known("xla_failure", "resource_exhausted: out of memory", r"resource_exhausted: out of memory"),
     known(
         "torch_failure",
-        "cuda out of memory",
+        "cuda out of memory|hip out of memory|mps backend out of memory|callbackerroroutofmemory",
         rf"cuda out of memory\. tried to allocate (?P<size>{SIZE})"
         rf"(?:[^\n]{{0,40}}?; (?P<total>{SIZE}) total capacity; (?P<used>{SIZE}) already)?"
-        r"|cuda out of memory",
+        r"|(?:cuda|hip|mps backend) out of memory|kIOGPUCommandBufferCallbackErrorOutOfMemory",
     ),
     known(
         "device_back_off",

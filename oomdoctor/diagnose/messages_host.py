@@ -10,7 +10,7 @@ HOST = (
         "numpy_failure",
         "unable to allocate",
         rf"unable to allocate (?:(?P<size>{SIZE}) for an )?array with shape "
-        r"\((?P<shape>[\d, ]{0,300})\) and data type (?P<dtype>[^\s'\")]{1,40})"
+        r"\((?P<shape>[\d, ]{0,300})\)(?: and (?:data type|dtype) (?P<dtype>[^\s'\")]{1,40}))?"
         rf"|unable to allocate (?P<size2>{SIZE})",
     ),
     known(
@@ -26,6 +26,7 @@ HOST = (
         r"std::bad_alloc|bad allocation|cannot allocate memory"
         r"|(?:can't allocate memory|not enough memory): you tried to allocate (?P<n>\d{1,20})"
         r"|not enough memory|paging file is too small|error code 1455|insufficient memory",
+        unless="callbackerroroutofmemory",
     ),
     # 1.x: "of system memory"; the logger prints it five times at most.
     known(
@@ -60,13 +61,15 @@ END = (
     ),
     known(
         "killed",
-        "killed|137|code 247|sigkill|signal 9|status -9|code -9",
+        "killed|terminated abruptly|excessive memory usage|137|code 247"
+        "|sigkill|signal 9|status -9|code -9",
         r"^[\s#>$]{0,12}(?:\S{1,200}: line \d{1,6}: {0,4})?(?:\[?\d{1,9}\]?[+-]? {1,12})?"
         r"Killed(?::? ?9)?\s*$"
         r"|: line \d{1,6}: {0,4}\d{1,9} Killed\b|^\[\d{1,4}\] ?[+-]? {1,6}\d{0,9} {0,4}Killed\b"
         r"|\bkilled {2,40}\S|^zsh: killed"
         r"|(?:exit(?:ed|s)?|return(?:ed|code)?|terminated|finished|status|code)\b"
         r"[^\n]{0,40}?[ :=(]{1,3}(?:137|247|-9)\b"
+        r"|killed by signal|terminated abruptly while|excessive memory usage causing"
         r"|\bsigkill\b|(?:by|with|on|received|got) signal:? ?9\b",
         unless="oomkilled|sigkill! perhaps",
     ),
@@ -128,6 +131,11 @@ OTHER = (
         r"external/xla/|xlaruntimeerror|jaxlib|pjrt_",
     ),
     known("exhausted", "exhausted", r"resource.?exhausted"),
+    known(
+        "cuda_fault",
+        "illegal memory access|cuda_error_illegal|cuda_error_launch|cuda_error_misaligned",
+        r"illegal memory access|CUDA_ERROR_(?:ILLEGAL|LAUNCH|MISALIGNED)\w{0,30}",
+    ),
     known(
         "crash",
         "core dumped|segmentation fault|check failed|aborted|illegal instruction|bus error",

@@ -29,12 +29,12 @@ ROOTS = (
     "mem", "alloc", "oom", "kill", "error", "exce", "interrupt", "_status_", "_mismatch",
     "exhaust", "xla", "pjrt", "jaxlib", "node", "[op:", "kernel", "buffer", "2gb", "2147483647",
     "2gib", "protobuf", "too ", "failure", "fail", "handle", "freed_by", "-> ", "mib /",
-    "bytes free", "blas", "dnn", "algorithm", "version", "compiled", "137", "247", "size: ",
-    "shape: ", "b from ", "cusolver", "signal 9", "status -9", "code -9", "sigkill", "reaper",
-    "limit", "initialized", "copying", "large", "not possible", "exceed", "space left", "quota",
-    "errno 28", "retracing", "strategy", "replica", "nccl", "tower_", "reduce", "multi_gpu",
-    "dumped", "abort", "illegal", "bus e", "segmentation", "from device", "on host", "pinned",
-    "canceled future", "session crash", "preempt", "walltime", "low on resource",
+    "bytes free", "blas", "dnn", "algorithm", "version", "compiled", "137", "abruptly", "247",
+    "size: ", "shape: ", "b from ", "cusolver", "signal 9", "status -9", "code -9", "sigkill",
+    "reaper", "limit", "initialized", "copying", "large", "not possible", "exceed", "space left",
+    "quota", "errno 28", "retracing", "strategy", "replica", "nccl", "tower_", "reduce",
+    "multi_gpu", "dumped", "abort", "illegal", "bus e", "segmentation", "from device", "on host",
+    "pinned", "canceled future", "session crash", "preempt", "walltime", "low on resource",
     "available ram", "horovod", "fault", "not create", "perhaps",
 )  # fmt: skip
 """Parts of words of which one is in every needle: most lines of a log have none."""

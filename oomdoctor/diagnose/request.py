@@ -28,7 +28,7 @@ FAILURES = (
 """Kinds that say a device's allocator failed, the most telling first."""
 
 _GPU_OF_ALLOCATOR = re.compile(r"GPU_(?:async_)?(\d{1,3})", re.IGNORECASE)
-_HOST_ALLOCATORS = ("cpu", "mkl", "bfc_cpu_allocator")
+_HOST_ALLOCATORS = ("cpu", "mkl", "bfc_cpu_allocator", "gpu_host", "cuda_host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

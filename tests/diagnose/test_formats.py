@@ -152,6 +152,21 @@ CAUSES = {
         "310902784/8361017344\nStats:\nLimit: 6241124352\nInUse: 5368709120\n",
         "gpu_exhausted",
     ),
+    "metal": (
+        "Error: command buffer exited with error status. Insufficient Memory "
+        "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+        "gpu_exhausted",
+    ),
+    "rocm": ("RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB", "gpu_exhausted"),
+    "illegal access": (
+        "E cuda_event.cc:29] Error polling for event status: failed to query event: "
+        "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered",
+        "not_memory",
+    ),
+    "too many files": (
+        "ResourceExhaustedError: /data/a.tfrecord; Too many open files",
+        "not_memory",
+    ),
     "xla <= 2.20": (
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4000000000 bytes.",
         "xla_exhausted",
@@ -227,6 +242,12 @@ CAUSES = {
         "host_killed",
     ),
     "subprocess": ("died with <Signals.SIGKILL: 9>.", "host_killed"),
+    "torch worker": ("DataLoader worker (pid 47) is killed by signal: Killed.", "host_killed"),
+    "pool": (
+        "BrokenProcessPool: A process in the process pool was terminated abruptly while the future "
+        "was running or pending.",
+        "host_killed",
+    ),
     "slurm": (
         "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=6767023.batch. Some of your "
         "processes may have been killed by the cgroup out-of-memory handler.",

@@ -85,6 +85,15 @@ def test_the_ops_that_tensorflow_lists_are_the_holders():
     assert diagnose_text(text).holders[0] == ("op model/conv/Conv2D", int(1.2 * 2**30))
 
 
+def test_the_place_in_a_node_of_tensorflow_2_3_is_the_users_line():
+    text = (
+        OOM.format(shape="2,2") + " [[node retinanet/conv1/Conv2D (defined at bin/train.py:551) ]]"
+    )
+    text = text.replace(") ]]", ")]]")
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.source_line, diagnosis.layer) == ("train.py:551", "conv1")
+
+
 def test_a_windows_path_gives_the_file_too():
     text = 'File "C:\\Users\\ada\\work\\train.py", line 3, in <module>\n' + OOM.format(shape="2,2")
     assert diagnose_text(text).source_line == "train.py:3"
