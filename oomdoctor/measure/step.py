@@ -119,7 +119,7 @@ class Step:
         if self.kind == "train" and optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         jit = self.model.jit_compile if self.kind != "predict" or self.model.compiled else False
-        self._function = tf.function(one_step, reduce_retracing=True, jit_compile=bool(jit))
+        self._function = tf.function(one_step, jit_compile=bool(jit))
         self._concrete = {}
 
 

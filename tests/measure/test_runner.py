@@ -125,7 +125,7 @@ def test_death_and_hanging_are_outcomes_and_the_next_trial_starts_anew(spec_of):
         killed = runner.run(DIES_AT)
         after = runner.run(4)
         os.killpg(runner.pid, signal.SIGKILL)
-        wait_until(lambda: not is_running(runner.pid))
+        os.waitid(os.P_PID, runner.pid, os.WEXITED | os.WNOWAIT)
         again = runner.run(4)
         runner.seconds_per_trial = 1
         hung = runner.run(HANGS_AT)
