@@ -160,11 +160,16 @@ def _crash(diagnosis: Diagnosis | None) -> dict[str, Value]:
         "crash.device": diagnosis.device if diagnosis else None,
         "crash.op": diagnosis.op if diagnosis else None,
         "crash.layer": diagnosis.layer if diagnosis else None,
-        "crash.batch_dimension": shape[0] if shape else None,
+        "crash.batch_dimension": _batch_size(diagnosis, shape) if diagnosis else None,
         "crash.rank": len(shape) if shape else None,
         "crash.op_kind": _op_kind(diagnosis.op) if diagnosis else None,
         "crash.is_weight_gradient": _is_weight_gradient(diagnosis.op, shape) if diagnosis else None,
     }
+
+
+def _batch_size(diagnosis: Diagnosis, shape: tuple[int, ...]) -> int | None:
+    """The batch that was given or inferred; else the first dimension, which mostly is one."""
+    return diagnosis.batch_size or (shape[0] if shape else None)
 
 
 def _op_kind(op: str | None) -> str | None:

@@ -74,6 +74,7 @@ _WEIGHTS = re.compile(
     r"|embeddings|UnsortedSegmentSum|Adam|Momentum|VarHandleOp|ReadVariableOp"
 )
 _BY_HAND = re.compile(r"(?:Fill|Zeros|Ones|Const|_EagerConst|Random|StatelessRandom|Tile|Range)")
+_BUILDERS = ("build", "build_wrapper", "add_weight", "add_variable", "add_optimizer_variables")
 LARGEST_BATCH = 65536
 
 
@@ -148,6 +149,8 @@ def _batch(
         return *_dimension_of(shape, given), []
     if is_weight(request.op):
         return None, None, ["The tensor is as large as the weights: the batch does not change it."]
+    if _creates_weights(log):
+        return None, None, ["It failed while weights were created: no batch had been fed yet."]
     shapes = {event.shape for event in log.of("oom_tensor") if event.shape}
     firsts = {other[0] for other in shapes if other}
     if len(shapes) > 1 and len(firsts) == 1:
@@ -156,6 +159,13 @@ def _batch(
     if len(shape) >= 3 and shape[0] <= LARGEST_BATCH and not is_made_by_hand:
         return (None, None, []) if _looks_like_kernel(shape) else (0, shape[0], [])
     return None, None, []
+
+
+def _creates_weights(log: Log) -> bool:
+    """Whether the last traceback goes through the building of a layer or an optimizer."""
+    return any(
+        frame.function in _BUILDERS and _LIBRARY.search(frame.file) for frame in log.frames[-30:]
+    )
 
 
 def _looks_like_kernel(shape: tuple[int, ...]) -> bool:

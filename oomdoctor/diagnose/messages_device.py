@@ -60,7 +60,7 @@ ALLOCATORS = (
     known(
         "xla_remat",
         "can't reduce memory use below",
-        rf"can't reduce memory use below (?P<limit>{SIZE})"
+        rf"can't reduce memory use below -?(?P<limit>{SIZE})"
         rf"[^\n]{{0,80}}only reduced to (?P<size>{SIZE})(?: \((?P<n>\d{{1,20}}) bytes\))?",
     ),
     known("xla_failure", "resource_exhausted: out of memory", r"resource_exhausted: out of memory"),

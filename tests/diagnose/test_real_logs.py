@@ -84,6 +84,13 @@ def test_a_small_tensor_that_fails_is_the_victim():
     assert diagnosis.holders[0][1] > 200 * MIB
 
 
+def test_a_failure_before_the_first_batch_is_told():
+    diagnosis = diagnose("large_weights")
+    assert diagnosis.shape == (20000, 2000)
+    assert diagnosis.batch_dimension is None
+    assert any("weights were created" in note for note in diagnosis.notes)
+
+
 def test_evidence_quotes_lines_that_are_in_the_log():
     for path in LOGS.glob("tf_*.log"):
         lines = path.read_text().splitlines()
