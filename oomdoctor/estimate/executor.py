@@ -89,14 +89,10 @@ class _Plan:
             for source in node.controls:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
-        if order in ("grappler", "sorted", "mixed"):
-            rank = ordering.ranks(graph, needed, swaps=order != "sorted")
-            for edges in self.edges:
-                made = [edge[0] for edge in edges]
-                edges.sort(key=lambda edge: rank[edge[0]])
-                now = [edge[0] for edge in edges]
-                if order == "mixed" and len(now) > 1 and now[0] != made[1]:
-                    edges.sort()
+        if order == "grappler":
+            rank = ordering.ranks(graph, needed)
+            for at, edges in enumerate(self.edges):
+                self.edges[at] = _listed(edges, rank)
             for targets in self.controls:
                 targets.sort(key=rank.__getitem__)
         elif order == "reverse":
@@ -110,6 +106,19 @@ class _Plan:
         # Variables are read before anything is computed: data comes last.
         roots.sort(key=lambda n: nodes[n].op == "Placeholder" and nodes[n].variable is None)
         self.roots = roots
+
+
+def _listed(edges: list[tuple[int, int, int]], rank: list[int]) -> list[tuple[int, int, int]]:
+    """Return the consumers of a node in the order TensorFlow lists them.
+
+    Where the walk back met them in another order than their own (the gradient of the input, of
+    the weights, of the bias), later passes were mostly seen to restore the order they were
+    made in.
+    """
+    if len(edges) < 2:
+        return edges
+    ranked = sorted(edges, key=lambda edge: rank[edge[0]])
+    return ranked if ranked[0][0] == edges[1][0] else edges
 
 
 class Plans:

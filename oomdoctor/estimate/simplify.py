@@ -7,7 +7,7 @@ on their input are bypassed, as Grappler does. Loops stay whole.
 
 from __future__ import annotations
 
-from oomdoctor.estimate.nodes import Graph, Node, Source
+from oomdoctor.estimate.nodes import Graph, Node, Shape, Source, TensorType
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
@@ -98,10 +98,52 @@ class _Flat:
                 sources[number, port] = inputs[port]
             done[number] = inputs[0][0]
             return
+        if not controls and self._does_nothing(node, inputs):
+            sources[number, 0] = inputs[0]
+            done[number] = inputs[0][0]
+            return
         at = self.add(_copy(node, inputs, controls))
         done[number] = at
         for port in range(len(node.outputs)):
             sources[number, port] = (at, port)
+
+
+    def _does_nothing(self, node: Node, inputs: tuple[Source, ...]) -> bool:
+        """Whether an operation gives back its input, as far as the trace knows the shapes.
+
+        The gradient of every addition sums over the broadcast dimensions and restores the
+        shape; mostly there is nothing to sum and nothing to restore.
+        """
+        if node.op == "Sum":
+            axes = self.nodes[inputs[1][0]]
+            return axes.op == "BroadcastGradientArgs" and self._sums_nothing(axes, inputs[1][1])
+        if node.op in ("Reshape", "BroadcastTo"):
+            wanted = self._shape_meant(inputs[1])
+            return wanted is not None and wanted == self._type_of(inputs[0]).shape
+        return False
+
+    def _sums_nothing(self, axes: Node, port: int) -> bool:
+        own, other = (self._shape_meant(source) for source in axes.inputs)
+        if port:
+            own, other = other, own
+        if own is None or other is None or len(own) < len(other):
+            return False
+        other = (1,) * (len(own) - len(other)) + other
+        return not any(a == 1 and b != 1 for a, b in zip(own, other, strict=True))
+
+    def _type_of(self, source: Source) -> TensorType:
+        return self.nodes[source[0]].outputs[source[1]]
+
+    def _shape_meant(self, source: Source) -> Shape | None:
+        """Return the shape a tensor of numbers stands for, open dimensions as None."""
+        node = self.nodes[source[0]]
+        if node.op == "Shape":
+            return self._type_of(node.inputs[0]).shape
+        if node.op == "ShapeN":
+            return self._type_of(node.inputs[source[1]]).shape
+        if node.op == "Const" and isinstance(node.value, list) and -1 not in node.value:
+            return tuple(node.value)
+        return None
 
 
 def _inlined_body(node: Node) -> Graph | None:
