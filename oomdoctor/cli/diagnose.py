@@ -28,7 +28,7 @@ from oomdoctor.errors import UsageError
     type=click.Choice(["prototype", "train", "production"]),
     help="What the run is for; ranks the remedies.",
 )
-@click.option("--select", multiple=True, metavar="RULE", help="Run only these rules (OD6, OD601).")
+@click.option("--select", multiple=True, metavar="RULE", help="Run only these rules (OD8, OD803).")
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave these rules out.")
 @click.option(
     "--rules",
@@ -43,7 +43,7 @@ from oomdoctor.errors import UsageError
     multiple=True,
     metavar="RULE=LEVEL",
     callback=config.parse_severities,
-    help="Another severity for a rule, such as OD601=warning.",
+    help="Another severity for a rule, such as OD803=warning.",
 )
 @click.option(
     "--fail-on",

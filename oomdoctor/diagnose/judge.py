@@ -85,13 +85,15 @@ def _is_fatal(chosen: Candidate, log: Log) -> bool:
 
 
 def _alternatives(ranked: list[Candidate]) -> tuple[OtherCause, ...]:
+    # What is left for the others: they were weighed each for itself.
+    rest = 1.2 - ranked[0].confidence
     best: dict[str, Candidate] = {}
     for candidate in ranked:
         best.setdefault(candidate.cause, candidate)
     return tuple(
         OtherCause(
             cause=other.cause,
-            confidence=round(other.confidence, 2),
+            confidence=round(other.confidence * rest, 2),
             why=other.why,
             evidence=other.evidence,
         )
