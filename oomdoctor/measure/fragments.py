@@ -1,15 +1,16 @@
 """What fragmentation adds to a peak: the least limit under which a step's allocations succeed.
 
 The step's allocations are played through a model of the allocator (`pool.py`) that starts from
-the real layout: variables and batch where they lie. With the real limit the model must put every
-buffer where the allocator put it; the share of bytes it did is reported: a wrong model shows.
+the real layout: variables and batch where they lie. How far the model goes into memory under the
+real limit is reported beside how far the allocator went: if they differ, the model is wrong.
+Small constants that nobody lists are missing from the layout; they shift others by some bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomdoctor.measure.pool import Pool, Region
+from oomdoctor.measure.pool import CHUNK_BYTES, Pool, Region, rounded
 from oomdoctor.measure.replay import Event
 from oomdoctor.units import MIB
 
@@ -17,8 +18,17 @@ Held = tuple[int, int]
 """Address and bytes of something that is there before the step."""
 
 
-def held_before(events: Sequence[Event], known: Sequence[Held]) -> list[Held]:
-    """Return what lay in memory before a step, those that only its releases show included."""
+def held_before(
+    events: Sequence[Event], known: Sequence[Held], start_bytes: int | None = None
+) -> list[Held]:
+    """Return what lay in memory before a step.
+
+    Args:
+        events: The step's, in order; what only its releases show was there too.
+        known: Variables and the batch.
+        start_bytes: In use when the step began. What that has more than the known is taken to be
+            handles of variables, each the size of the least chunk, in holes of that size.
+    """
     found = dict(known)
     born: set[int] = set()
     for event in events:
@@ -28,13 +38,21 @@ def held_before(events: Sequence[Event], known: Sequence[Held]) -> list[Held]:
             born.discard(event.address)
         else:
             found.setdefault(event.address, event.requested_bytes)
-    return sorted(found.items())
+    held = sorted(found.items())
+    if start_bytes is None:
+        return held
+    unknown = (start_bytes - sum(rounded(size) for _, size in held)) // CHUNK_BYTES
+    ends = [address + rounded(size) for address, size in held]
+    holes = [
+        end
+        for end, (following, _) in zip(ends, held[1:], strict=False)
+        if following - end == CHUNK_BYTES
+    ]
+    return sorted([*held, *((hole, CHUNK_BYTES) for hole in holes[: max(0, unknown)])])
 
 
-def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region]) -> float | None:
-    """Return the share of bytes put where the real allocator put them; None if there was no room.
-
-    By bytes, because constants that nobody lists shift small buffers about and nothing else.
+def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region]) -> int | None:
+    """Return how far into the last region the step goes, or None where there was no room.
 
     Args:
         events: The step's, in order.
@@ -42,6 +60,7 @@ def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region
         regions: The pool.
     """
     pool = Pool(regions)
+    extent = 0
     places: dict[int, int] = {}
     outside = [item for item in held if not pool.allocate_at(*item)]
     places.update({address: address for address, _ in held})
@@ -50,7 +69,6 @@ def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region
         if place is None:
             return None
         places[address] = place
-    same = total = 0
     for event in events:
         if event.is_release:
             place = places.pop(event.address, None)
@@ -61,9 +79,23 @@ def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region
         if place is None:
             return None
         places[event.address] = place
-        total += event.requested_bytes
-        same += event.requested_bytes if place == event.address else 0
-    return same / total if total else 1.0
+        extent = max(extent, _end_in(regions[-1], place, event.requested_bytes))
+    return extent
+
+
+def real_extent(events: Sequence[Event], regions: Sequence[Region]) -> int:
+    """Return how far into the last region the real allocator went in a step."""
+    ends = (
+        _end_in(regions[-1], event.address, event.requested_bytes)
+        for event in events
+        if not event.is_release
+    )
+    return max(ends, default=0)
+
+
+def _end_in(region: Region, address: int, size_bytes: int) -> int:
+    start, size = region
+    return address - start + rounded(size_bytes) if start <= address < start + size else 0
 
 
 def least_limit(

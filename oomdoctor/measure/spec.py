@@ -95,9 +95,10 @@ class AllocationTrace:
     needed_bytes: int | None = None
     """The least limit, in whole MiB, under which these allocations succeed in this order: the
     peak and what fragmentation adds. None where the layout of memory is not known (a GPU)."""
-    placed_alike: float | None = None
-    """How sure `needed_bytes` is: the share of bytes that the simulated allocator put where the
-    real one did."""
+    extent_bytes: int | None = None
+    """How far into its memory the allocator went, holes included."""
+    simulated_extent_bytes: int | None = None
+    """The same in the model that `needed_bytes` comes from: as good as they agree."""
 
     @property
     def slack_bytes(self) -> int:

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oomdoctor.measure.fragments import Held, held_before, least_limit, play
+from oomdoctor.measure.fragments import Held, held_before, least_limit, play, real_extent
 from oomdoctor.measure.pool import CHUNK_BYTES, Region
-from oomdoctor.measure.replay import Event, find_peak, in_order, scratch_as_temp
+from oomdoctor.measure.replay import Event, Peak, find_peak, in_order, scratch_as_temp
 from oomdoctor.measure.spec import PARTS, AllocationTrace, HeldTensor, Shape
 
 TOP_TENSORS = 20
@@ -130,19 +130,20 @@ def explain(
         tensors=tuple(tensors[:TOP_TENSORS]),
         curve=peak.curve,
         events=len(events),
-        **_fragmentation(ordered, held, regions, peak.peak_bytes),
+        **_fragmentation(ordered, held, regions, peak),
     )
 
 
 def _fragmentation(
-    events: Sequence[Event], known: Sequence[Held], regions: Sequence[Region], peak_bytes: int
+    events: Sequence[Event], known: Sequence[Held], regions: Sequence[Region], peak: Peak
 ) -> dict[str, Any]:
     if not regions:
         return {}
-    held = held_before(events, known)
+    held = held_before(events, known, peak.start_bytes)
     return {
-        "needed_bytes": least_limit(events, held, regions, peak_bytes),
-        "placed_alike": play(events, held, regions),
+        "needed_bytes": least_limit(events, held, regions, peak.peak_bytes),
+        "extent_bytes": real_extent(events, regions),
+        "simulated_extent_bytes": play(events, held, regions),
     }
 
 
