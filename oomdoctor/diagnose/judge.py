@@ -219,6 +219,7 @@ def _notes(chosen: Candidate, log: Log, request: Request, meaning: Meaning) -> t
         chosen.cause in DEVICE_CAUSES
         and request.event is not None
         and (log.last_progress or 0) > request.event.line
+        and not any(e.line > request.event.line for e in log.of("exception", "exhausted", *KILLS))
     ):
         notes.append("The run went on after that, so the failure was caught.")
     return tuple(notes)

@@ -56,6 +56,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.starts: list[tuple[int, str]] = []
+        """How many lines lie before each file, and its name."""
         self._budget = BUDGET
 
     def lines(
@@ -69,6 +71,7 @@ class Reader:
         offset = 0
         for path in _files(paths):
             last = 0
+            self.starts.append((offset, "standard input" if path == "-" else Path(path).name))
             for number, text in self._one(path, stdin):
                 last = number
                 yield offset + number, text

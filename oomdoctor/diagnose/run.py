@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import traceback
+from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import IO
 
 from oomdoctor.diagnose.collect import collect
@@ -30,7 +32,23 @@ def diagnose_files(
         InputError: One of them cannot be read.
     """
     reader = Reader()
-    return judge(collect(reader.lines(paths, stdin), reader.notes), batch_size=batch_size)
+    diagnosis = judge(collect(reader.lines(paths, stdin), reader.notes), batch_size=batch_size)
+    return _located(diagnosis, reader.starts) if len(reader.starts) > 1 else diagnosis
+
+
+def _located(diagnosis: Diagnosis, starts: list[tuple[int, str]]) -> Diagnosis:
+    """The diagnosis with the name of the file in each line, and the line's number in it."""
+    offsets = [offset for offset, _ in starts]
+
+    def located(evidence: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
+        found = []
+        for number, text in evidence:
+            offset, name = starts[bisect_left(offsets, number) - 1]
+            found.append((number - offset, f"{name}: {text}"))
+        return tuple(found)
+
+    others = (replace(o, evidence=located(o.evidence)) for o in diagnosis.alternatives)
+    return replace(diagnosis, evidence=located(diagnosis.evidence), alternatives=tuple(others))
 
 
 def diagnose_text(text: str, *, batch_size: int | None = None) -> Diagnosis:

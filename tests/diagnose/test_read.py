@@ -99,11 +99,12 @@ def test_a_folder_of_job_logs_is_one_run(tmp_path):
     assert diagnose_files([tmp_path], None).cause == "host_killed"
 
 
-def test_several_files_count_their_lines_together(tmp_path):
+def test_several_files_are_named_in_the_evidence(tmp_path):
     (tmp_path / "a.log").write_text("one\ntwo\n")
     (tmp_path / "b.log").write_text(OOM)
     paths = [tmp_path / "a.log", tmp_path / "b.log"]
-    assert diagnose_files(paths, None).evidence[0][0] == 3
+    assert diagnose_files(paths, None).evidence == ((1, f"b.log: {OOM}"),)
+    assert diagnose_files(paths[::-1], None).evidence == ((1, f"b.log: {OOM}"),)
 
 
 def test_gzip_is_unpacked_even_when_cut_short(tmp_path):
