@@ -27,8 +27,8 @@ def advise(
     rules: Iterable[Rule],
     *,
     purpose: str | None = None,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
     severities: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
     """Return one finding per rule: fired ones first, the best remedy at the top.
@@ -37,7 +37,7 @@ def advise(
         facts: What is known about the run.
         rules: The rules to run, from `load_rules`.
         purpose: What the run is for: prototype, train or production.
-        select: Ids, beginnings of ids or names of the rules to run; all when empty.
+        select: Ids, beginnings of ids or names of the rules to run, in any case; all when empty.
         ignore: The same, of rules to skip. It wins over `select`.
         severities: Severity by id or name, in place of the rule's own.
 
@@ -47,8 +47,9 @@ def advise(
     rules = tuple(rules)
     if purpose is not None and purpose not in PURPOSES:
         raise UsageError(f"{purpose!r} is not a purpose: use one of {', '.join(PURPOSES)}.")
-    chosen, ignored = _named(select, rules), _named(ignore, rules)
-    selected = chosen if tuple(select) else {rule.id for rule in rules}
+    wanted, unwanted = _words(select), _words(ignore)
+    selected = _named(wanted, rules) if wanted else {rule.id for rule in rules}
+    ignored = _named(unwanted, rules)
     given = _severities(severities or {}, rules)
     known = values(facts, purpose=purpose)
     evaluator = Evaluator(known)
@@ -167,25 +168,35 @@ def _rank(finding: Finding, rule: Rule, purpose: str | None) -> tuple[Any, ...]:
     return (place, finding.makes_it_fit is not True, *order, -gain, finding.rule)
 
 
+def _words(given: str | Iterable[str]) -> tuple[str, ...]:
+    """A single word is one word, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def _named(words: Iterable[str], rules: tuple[Rule, ...]) -> set[str]:
     """The ids that the words stand for: ids, beginnings of ids, or names."""
     ids: set[str] = set()
     for word in words:
-        found = {rule.id for rule in rules if word == rule.name or rule.id.startswith(word)}
-        if not found or not word:
+        plain = word.strip().upper()
+        found = {
+            rule.id
+            for rule in rules
+            if plain == rule.name.upper() or rule.id.upper().startswith(plain)
+        }
+        if not found or not plain:
             raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")
         ids |= found
     return ids
 
 
 def _severities(given: Mapping[str, str], rules: tuple[Rule, ...]) -> dict[str, Severity]:
-    by_word = {word: rule.id for rule in rules for word in (rule.id, rule.name)}
+    by_word = {word.upper(): rule.id for rule in rules for word in (rule.id, rule.name)}
     severities = {}
     for word, severity in given.items():
-        if word not in by_word:
+        if word.upper() not in by_word:
             raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")
         try:
-            severities[by_word[word]] = Severity(severity)
+            severities[by_word[word.upper()]] = Severity(severity)
         except ValueError:
             raise UsageError(
                 f"{severity!r} is not a severity for {word}: use error, warning or info."
@@ -202,6 +213,6 @@ def find_rule(word: str, rules: Iterable[Rule]) -> Rule:
     """Return the rule with this id or name, or raise `UsageError` with the nearest one."""
     rules = tuple(rules)
     for rule in rules:
-        if word in (rule.id, rule.name) or word.upper() == rule.id:
+        if word.upper() in (rule.id.upper(), rule.name.upper()):
             return rule
     raise UsageError(f"{word!r} names no rule.{_nearest_rule(word, rules)}")

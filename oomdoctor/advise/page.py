@@ -131,8 +131,7 @@ def _facts(rule: Rule) -> str:
     expressions += [condition for condition, _ in rule.variants]
     names = {name for expression in expressions if expression for name in expression.facts}
     templates = [rule.message, rule.use_instead, *(code for _, code in rule.variants)]
-    placeholders = [item for template in templates for item in template.placeholders]
-    names |= {item.name for item in placeholders if item.name in FACTS}
+    names |= {name for template in templates for name in template.facts if name in FACTS}
     rows = [
         (f"`{name}`", FACTS[name].meaning, FACTS[name].how_to_get)
         for name in FACTS

@@ -4,6 +4,9 @@ A placeholder is a fact in braces, `{data.decoded_bytes}`, or a number the rule 
 `{computed.batch_size}`; `{data.batch_size|32}` stands for 32 where the fact is not known. A brace
 that is meant is written twice.
 
+In code a line that begins with `{?data.labels_path}` is kept only where that fact is known (and
+not false or zero), and one that begins with `{!data.labels_path}` only where it is not.
+
 In a message a value reads as a person writes it (4.09 GiB), and control characters are escaped.
 In code a text becomes a Python string literal, whatever it holds, and a number stays a number:
 a path cannot break out of its quotes.
@@ -21,7 +24,8 @@ from oomdoctor.advise.vocabulary import FACTS, nearest
 from oomdoctor.units import format_bytes
 
 _PIECE = re.compile(
-    r"(?P<open>\{\{)|(?P<close>\}\})"
+    r"\{(?P<guard>[?!])(?P<guarded>[A-Za-z_]+\.[A-Za-z0-9_]+)\}"
+    r"|(?P<open>\{\{)|(?P<close>\}\})"
     r"|\{(?P<name>[A-Za-z_]+\.[A-Za-z0-9_]+)(?:\|(?P<default>[^{}\n]*))?\}"
     r"|(?P<lone>[{}])"
 )
@@ -37,10 +41,27 @@ class Placeholder:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """Text in pieces: literal strings and placeholders."""
+class Guard:
+    """Keeps the line it begins, or drops it."""
 
-    pieces: tuple[str | Placeholder, ...]
+    name: str
+    keeps_known: bool
+
+    def drops(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the line goes."""
+        return bool(values.get(self.name)) is not self.keeps_known
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text in pieces: literal strings, placeholders, and what drops lines."""
+
+    pieces: tuple[str | Placeholder | Guard, ...]
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """All names it reads."""
+        return frozenset(piece.name for piece in self.pieces if not isinstance(piece, str))
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
@@ -56,7 +77,7 @@ def parse_template(text: str, computed: Mapping[str, Any], *, is_code: bool = Fa
         computed: Names of the numbers the rule computes.
         is_code: Whether values are to be Python literals.
     """
-    pieces: list[str | Placeholder] = []
+    pieces: list[str | Placeholder | Guard] = []
     end = 0
     for match in _PIECE.finditer(text):
         pieces.append(text[end : match.start()])
@@ -66,6 +87,10 @@ def parse_template(text: str, computed: Mapping[str, Any], *, is_code: bool = Fa
                 f"a lone {match['lone']} near {text[match.start() :][:30]!r}: write it twice, "
                 "or name a fact in braces."
             )
+        if match["guard"]:
+            _must_begin_a_line(text, match, is_code=is_code)
+            pieces.append(Guard(match["guarded"], match["guard"] == "?"))
+            continue
         if match["open"] or match["close"]:
             pieces.append("{" if match["open"] else "}")
             continue
@@ -78,6 +103,14 @@ def parse_template(text: str, computed: Mapping[str, Any], *, is_code: bool = Fa
         pieces.append(placeholder)
     pieces.append(text[end:])
     return Template(tuple(piece for piece in pieces if piece != ""))
+
+
+def _must_begin_a_line(text: str, match: re.Match[str], *, is_code: bool) -> None:
+    name, before = match["guarded"], text[: match.start()].rpartition("\n")[2]
+    if name not in FACTS:
+        raise ExpressionError(f"{match[0]}: {name} is not a fact.{nearest(name, FACTS)}")
+    if not is_code or re.sub(r"\{[?!][a-z_.0-9]+\}", "", before):
+        raise ExpressionError(f"{match[0]} keeps or drops a line of code: it must begin one.")
 
 
 def _placeholder(name: str, default: str | None, computed: Mapping[str, Any]) -> Placeholder:
@@ -97,15 +130,26 @@ def render_text(template: Template, values: Mapping[str, Any]) -> str:
     return "".join(
         piece if isinstance(piece, str) else _as_text(piece, values.get(piece.name))
         for piece in template.pieces
+        if not isinstance(piece, Guard)
     )
 
 
 def render_code(template: Template, values: Mapping[str, Any]) -> str:
-    """Return code in which every value is a literal."""
-    return "".join(
-        piece if isinstance(piece, str) else _as_code(piece, values.get(piece.name))
-        for piece in template.pieces
-    )
+    """Return code in which every value is a literal, without the lines that do not apply."""
+    code: list[str] = []
+    drops = False
+    for piece in template.pieces:
+        if isinstance(piece, Guard):
+            drops = drops or piece.drops(values)
+        elif isinstance(piece, Placeholder):
+            if not drops:
+                code.append(_as_code(piece, values.get(piece.name)))
+        elif not drops:
+            code.append(piece)
+        elif "\n" in piece:  # here the line ends
+            drops = False
+            code.append(piece.partition("\n")[2])
+    return "".join(code)
 
 
 def _as_text(placeholder: Placeholder, value: Any) -> str:

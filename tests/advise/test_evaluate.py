@@ -305,3 +305,22 @@ def test_the_tightest_gpu_decides(tmp_path):
     (finding,) = advise(Facts(machine=machine), [rule])
 
     assert finding.outcome is Outcome.FIRED
+
+
+@pytest.mark.parametrize("word", ["OD101", "od101", "Od1", "Whole-Dataset-In-Memory"])
+def test_one_word_selects_rules_in_capitals_or_not(word):
+    rules = load_rules()
+
+    def run(**words):
+        findings = advise(Facts(), rules, **words)
+        return {finding.rule for finding in findings if finding.outcome is not Outcome.SKIPPED}
+
+    assert "OD101" in run(select=word)
+    assert "OD201" not in run(select=word)
+    assert "OD101" not in run(ignore=word)
+    assert "OD201" in run(ignore=word)
+
+
+def test_an_empty_word_names_no_rule():
+    with pytest.raises(UsageError, match="names no rule"):
+        advise(Facts(), load_rules(), select="")

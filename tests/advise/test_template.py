@@ -87,3 +87,29 @@ def test_any_template_is_parsed_or_refused(template):
         parse_template(template, {}, is_code=True)
     except ExpressionError as error:
         assert str(error)  # noqa: PT017 - a template that parses is fine too
+
+
+LABELS = """
+{?data.labels_path}y = np.load({data.labels_path|y.npy})
+{!data.labels_path}# y: your labels
+{?data.labels_path}{?data.batch_size}size = {data.batch_size|32}
+fit(x, y)
+"""
+
+
+def test_a_line_of_code_is_kept_only_where_its_fact_is_known():
+    assert code(LABELS) == "\n# y: your labels\nfit(x, y)\n"
+    assert code(LABELS, data__labels_path="a") == '\ny = np.load("a")\nfit(x, y)\n'
+    both = code(LABELS, data__labels_path="a", data__batch_size=8)
+    assert both == '\ny = np.load("a")\nsize = 8\nfit(x, y)\n'
+
+
+@pytest.mark.parametrize("template", ["x = 1  {?data.root}", "{?data.rot}x = 1"])
+def test_what_drops_a_line_must_begin_it_and_name_a_fact(template):
+    with pytest.raises(ExpressionError, match=r"must begin one|Did you mean data\.root"):
+        parse_template(template, {}, is_code=True)
+
+
+def test_a_message_has_no_lines_to_drop():
+    with pytest.raises(ExpressionError, match="must begin one"):
+        parse_template("{?data.root}{data.root}", {})
