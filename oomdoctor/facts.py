@@ -194,6 +194,8 @@ class GroupFootprint:
     split: str | None = None
     is_mapped: bool = False
     """Whether it lies in a memory-mapped file, whose pages need no RAM of their own."""
+    can_stack: bool = True
+    """False where samples differ in shape, so that they make no array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

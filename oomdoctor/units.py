@@ -7,6 +7,7 @@ Inside oomdoctor sizes are whole bytes. People read binary units with binary nam
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from oomdoctor.errors import UsageError
 
@@ -62,10 +63,12 @@ def parse_size(text: str | int) -> int:
         >>> parse_size("16GB")
         16000000000
     """
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
             raise UsageError(f"A size cannot be negative: {text}.")
         return text
+    if not isinstance(text, str):
+        raise UsageError(f"{text!r} is not a size: write '2.7GiB', '16GB', or whole bytes.")
     match = _SIZE.match(text)
     factor = _UNIT_BYTES.get(match[2].lower()) if match else None
     if match is None or factor is None:
@@ -73,6 +76,22 @@ def parse_size(text: str | int) -> int:
     whole, _, fraction = match[1].partition(".")
     # Integer arithmetic keeps large sizes exact; the fraction alone goes through a float.
     return int(whole or 0) * factor + int(float(f"0.{fraction or 0}") * factor)
+
+
+def parse_image_size(size: object) -> tuple[int, ...]:
+    """Return height, width and perhaps channels, from `150x150x3` or a sequence of numbers.
+
+    Example:
+        >>> parse_image_size("150x150x3")
+        (150, 150, 3)
+    """
+    parts = size.lower().replace("×", "x").split("x") if isinstance(size, str) else size
+    numbers: tuple[int, ...] = ()
+    if isinstance(parts, Sequence) and all(str(part).strip().isdigit() for part in parts):
+        numbers = tuple(int(part) for part in parts)
+    if len(numbers) not in (2, 3) or min(numbers) < 1:
+        raise UsageError(f"{size!r} is not an image size: write 150x150 or 150x150x3.")
+    return numbers
 
 
 def format_bytes(size_bytes: float | None) -> str:

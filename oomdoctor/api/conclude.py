@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,11 +20,15 @@ def conclude(command: str, facts: Facts, *, rules: Iterable[Any], **how: Any) ->
     verdict = "unknown"
     if facts.footprint is not None and facts.footprint.chosen is not None and facts.machine:
         verdict = verdict_of(facts.footprint.chosen, has_gpu=bool(facts.machine.gpus))
+        is_partial = facts.inventory is not None and not facts.inventory.is_complete
+        if is_partial and verdict == "fits":
+            verdict = "unknown"  # what was not seen may be what does not fit
     if facts.diagnosis is not None:
         from oomdoctor.diagnose.run import verdict_of as verdict_of_diagnosis
 
         verdict = verdict_of_diagnosis(facts.diagnosis)
-    findings = advise(facts, load_rules(list(rules)), **how)
+    folders = [rules] if isinstance(rules, (str, os.PathLike)) else list(rules)
+    findings = advise(facts, load_rules(folders), **how)
     return Report(command=command, verdict=verdict, facts=facts, findings=findings)
 
 
@@ -34,8 +39,10 @@ def installed() -> tuple[tuple[str, str], ...]:
     return installed_versions()
 
 
-def must_be_positive(**counts: int) -> None:
-    """Refuse counts below one, by name."""
+def must_be_positive(**counts: int | None) -> None:
+    """Refuse counts that are not whole or below one, by name; None is no count."""
     for name, count in counts.items():
-        if count < 1:
-            raise UsageError(f"{name} must be at least 1: {count} is not.")
+        if count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise UsageError(f"{name} is a whole number from 1 on: {count!r} is not.")

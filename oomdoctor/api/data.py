@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from oomdoctor.api.machine import Size, probe_machine
 from oomdoctor.errors import InputError, UsageError
 from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage, Workload
 from oomdoctor.findings import Report
-from oomdoctor.units import dtype_bytes
+from oomdoctor.units import dtype_bytes, parse_image_size
 
 LOADS = ("auto", "memory", "stream")
 
@@ -22,7 +23,7 @@ def check(
     machine: str | Machine | None = None,
     ram: Size | None = None,
     vram: Size | None = None,
-    image_size: Sequence[int] | None = None,
+    image_size: str | Sequence[int] | None = None,
     dtype: str | None = None,
     batch_size: int = 32,
     replicas: int = 1,
@@ -65,17 +66,20 @@ def check(
         progress: Called with the number of files seen, now and then.
         keep_partial: On Ctrl-C report what was seen so far instead of raising.
     """
-    _must_be_sensible(image_size, dtype, load, sample)
-    must_be_positive(batch_size=batch_size, replicas=replicas)
+    if load not in LOADS:
+        raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
+    must_be_positive(batch_size=batch_size, replicas=replicas, sample=sample)
+    dtype = None if dtype is None else _dtype_name(dtype)
     inventory, stages = _look(target, sample=sample, progress=progress, keep_partial=keep_partial)
     if not inventory.groups:
         raise InputError(_nothing_found(inventory))
     known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
+    batch_size = _batch_size_of(stages) or batch_size
     footprint = _measure(
         inventory,
         stages,
         known_machine,
-        image_size=None if image_size is None else tuple(image_size),
+        image_size=None if image_size is None else parse_image_size(image_size),
         dtype=dtype,
         batch_size=batch_size,
         load=load,
@@ -117,23 +121,29 @@ def _measure(
     from oomdoctor.footprint.dataset import measure
     from oomdoctor.footprint.feeding import compare
 
-    return compare(measure(inventory, stages=stages, **how), machine)
+    held = _held_already(inventory) if machine.ram.origin == "measured" else 0
+    return compare(measure(inventory, stages=stages, **how), machine, held_bytes=held)
 
 
-def _must_be_sensible(
-    image_size: Sequence[int] | None,
-    dtype: str | None,
-    load: str,
-    sample: int | None,
-) -> None:
-    if load not in LOADS:
-        raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
-    if dtype is not None:
-        dtype_bytes(dtype)
-    if sample is not None and sample < 1:
-        raise UsageError(f"A sample holds at least one file: {sample} does not.")
-    if image_size is not None and (len(image_size) not in (2, 3) or min(image_size) < 1):
-        raise UsageError("An image size is height, width and perhaps channels, such as 150x150x3.")
+def _held_already(inventory: Inventory) -> int:
+    """Return what this process holds of the data, and of TensorFlow: it is not needed again."""
+    from oomdoctor.footprint.pipeline import FRAMEWORK_RAM_BYTES
+    from oomdoctor.inventory.live import bytes_held
+
+    return bytes_held(inventory) + ("tensorflow" in sys.modules) * FRAMEWORK_RAM_BYTES
+
+
+def _dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype given as text, as NumPy's or as TensorFlow's."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    dtype_bytes(name)
+    return str(name)
+
+
+def _batch_size_of(stages: tuple[Stage, ...]) -> int | None:
+    """Return what a live pipeline batches by; its own call outweighs the argument."""
+    sizes = [stage.elements for stage in stages if stage.kind == "batch" and stage.elements]
+    return sizes[-1] if sizes else None
 
 
 def _nothing_found(inventory: Inventory) -> str:

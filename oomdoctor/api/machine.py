@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from oomdoctor.errors import UsageError
 from oomdoctor.facts import Machine
-from oomdoctor.units import parse_size
+from oomdoctor.units import MIB, parse_size
 
 Size = str | int
 """Such as `2.7GiB`, or plain bytes."""
@@ -31,12 +32,21 @@ def probe_machine(
 
     if isinstance(machine, Machine):
         base = machine
-    elif machine is not None:
+    elif isinstance(machine, str):
         base = find_machine(machine)
+    elif machine is not None:
+        raise UsageError(f"{machine!r} is not a machine: give a name such as 'colab-t4'.")
     else:
         base = probe(with_gpus=vram is None)
     return declare_machine(
         base,
-        ram=None if ram is None else parse_size(ram),
-        vram=None if vram is None else parse_size(vram),
+        ram=None if ram is None else _meant_size(ram),
+        vram=None if vram is None else _meant_size(vram),
     )
+
+
+def _meant_size(size: Size) -> int:
+    size_bytes = parse_size(size)
+    if size_bytes < MIB and str(size).strip().isdigit():
+        raise UsageError(f"{size} means {size} bytes: write {size}GiB if that is meant.")
+    return size_bytes

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from oomdoctor._version import __version__
+from oomdoctor.cli.output import ReaderLeft
 from oomdoctor.errors import OomDoctorError
 
 COMMANDS = {
@@ -59,7 +60,6 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     try:
         code = oomdoctor.main(args, prog_name="oomdoctor", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         code = 2
@@ -69,10 +69,15 @@ def main(args: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("oomdoctor: interrupted", err=True)
         code = 130
-    except BrokenPipeError:
-        # The reader left early (`| head`); nothing more can be written, not even on exit.
+    except (BrokenPipeError, ReaderLeft):
+        # Nothing more can be written, not even by the interpreter when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except OSError as error:
+        click.echo(
+            f"oomdoctor: {error.filename or 'a file or folder'}: {error.strerror}.", err=True
+        )
+        code = 2
     except MemoryError:
         click.echo("oomdoctor: this machine has too little free memory to go on.", err=True)
         code = 2

@@ -31,10 +31,22 @@ class ConfiguredCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Read the configuration before the flags are parsed, so that flags win."""
-        found = find_config(Path.cwd())
-        if found is not None and not {"-h", "--help"} & set(args):
-            extra["default_map"] = defaults_for(self, *found)
-        return super().make_context(info_name, args, parent, **extra)
+        found = _find_here()
+        if found is None or {"-h", "--help"} & set(args):
+            return super().make_context(info_name, args, parent, **extra)
+        extra["default_map"] = defaults_for(self, *found)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.BadParameter as error:
+            message = f"{error.message} (What is not given as a flag comes from {found[0]}.)"
+            raise click.BadParameter(message, error.ctx, error.param) from error
+
+
+def _find_here() -> tuple[Path, dict[str, Any]] | None:
+    try:
+        return find_config(Path.cwd())
+    except FileNotFoundError:  # the current folder was deleted
+        return None
 
 
 def find_config(folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -67,7 +79,7 @@ def _read(path: Path) -> dict[str, Any]:
 def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings by parameter name, after checking every key."""
     params = [param for param in command.params if isinstance(param, click.Option)]
-    options = {name.lstrip("-"): param for param in params for name in param.opts}
+    options = {name[2:]: param for param in params for name in param.opts if name[:2] == "--"}
     defaults: dict[str, Any] = {}
     for key, value in settings.items():
         option = options.get(key.replace("_", "-"))

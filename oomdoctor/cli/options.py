@@ -8,22 +8,23 @@ from typing import Any, TypeVar
 import click
 
 from oomdoctor.errors import UsageError
-from oomdoctor.units import parse_size
+from oomdoctor.units import parse_image_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class SizeType(click.ParamType):
-    """A size such as `2.7GiB`, as whole bytes."""
+    """A size such as `2.7GiB`."""
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes, or fail with one sentence."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the size as written once it is known to be one."""
         try:
-            return parse_size(value)
+            parse_size(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
+        return str(value)
 
 
 class ImageSizeType(click.ParamType):
@@ -35,12 +36,10 @@ class ImageSizeType(click.ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Return the numbers, or fail with one sentence."""
-        if isinstance(value, tuple):
-            return value
-        sizes = str(value).lower().replace("×", "x").split("x")
-        if len(sizes) not in (2, 3) or not all(s.isascii() and s.isdigit() for s in sizes):
-            self.fail(f"{value!r} is not an image size: write 150x150 or 150x150x3.", param, ctx)
-        return tuple(int(size) for size in sizes)
+        try:
+            return parse_image_size(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 class SampleType(click.ParamType):
@@ -52,7 +51,7 @@ class SampleType(click.ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         """Return the number, or None for all."""
-        if value is None or value == "all":
+        if value is None or str(value).lower() == "all":
             return None
         if not str(value).isascii() or not str(value).isdigit() or int(value) == 0:
             self.fail(f"{value!r} is not a number of files: write 1000, or all.", param, ctx)

@@ -6,13 +6,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from oomdoctor.errors import InputError
 
 if TYPE_CHECKING:
     from oomdoctor.facts import Machine
     from oomdoctor.findings import Report
+
+
+class ReaderLeft(Exception):
+    """Whoever read standard output has left, as `| head` does."""
 
 
 def show(
@@ -37,9 +39,7 @@ def show(
 def write(text: str, output: str | None) -> None:
     """Write text to a file, or to standard output."""
     if output is None:
-        # A name on disk may hold what this terminal cannot show; that must not end the report.
-        encoding = sys.stdout.encoding or "utf-8"
-        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
+        _write_to_terminal(text)
         return
     try:
         with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -50,9 +50,25 @@ def write(text: str, output: str | None) -> None:
         ) from error
 
 
+def _write_to_terminal(text: str) -> None:
+    if sys.stdout is None:
+        raise InputError("Standard output is closed: give --output FILE.")
+    # A name on disk may hold what this terminal cannot show; that must not end the report.
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderLeft from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"Standard output cannot be written ({error}).") from error
+
+
 def wants_colour() -> bool:
     """Return whether standard output is a terminal that wants colour."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    if sys.stdout is None or sys.stdout.closed or not sys.stdout.isatty():
+        return False
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def _as_report(value: Any) -> Report:

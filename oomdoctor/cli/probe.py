@@ -15,8 +15,8 @@ from oomdoctor.units import format_bytes
 @output_options
 def command(
     machine: str | None,
-    ram: int | None,
-    vram: int | None,
+    ram: str | None,
+    vram: str | None,
     list_machines: bool,
     format_: str,
     output: str | None,

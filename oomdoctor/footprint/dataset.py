@@ -60,7 +60,7 @@ def measure(
         keras_loader_bytes=pictures * element_count(KERAS_LOADER_SHAPE) * 4 if pictures else None,
         sample_bytes=-(-decoded // samples) if decoded is not None and samples else None,
         largest_sample_bytes=largest,
-        batch_bytes=None if largest is None else largest * batch_size,
+        batch_bytes=None if largest is None else largest * min(batch_size, samples or batch_size),
         batch_size=batch_size,
         load=_how_loaded(groups),
         groups=groups,
@@ -71,7 +71,9 @@ def measure(
 def _measure_group(
     group: FileGroup, *, image_size: tuple[int, ...] | None, dtype: str | None, load: str
 ) -> GroupFootprint:
-    loaded_dtype = dtype or ("float32" if _is_picture(group) else group.dtype)
+    loaded_dtype = (dtype if group.role == "inputs" else None) or (
+        "float32" if _is_picture(group) else group.dtype
+    )
     width = dtype_bytes(loaded_dtype) if loaded_dtype else None
     shape = _uniform_shape(group)
     elements, low, high = group.elements, group.low_elements, group.high_elements
@@ -95,6 +97,7 @@ def _measure_group(
         in_fit=group.split != "test",
         split=group.split,
         is_mapped=group.format == "memmap",
+        can_stack=shape is not None or group.shapes is None,
     )
 
 

@@ -34,9 +34,18 @@ class _Need:
         return "fits" if self.high <= free_bytes else "unknown"
 
 
-def compare(footprint: Footprint, machine: Machine) -> Footprint:
-    """Return the footprint with the three ways compared and the chosen one judged."""
+def compare(footprint: Footprint, machine: Machine, *, held_bytes: int = 0) -> Footprint:
+    """Return the footprint with the three ways compared and the chosen one judged.
+
+    Args:
+        footprint: What the data takes.
+        machine: What there is.
+        held_bytes: What this process holds of it already, beside what is available.
+    """
     has_gpu = bool(machine.gpus)
+    if held_bytes and machine.ram.available_bytes is not None:
+        more = machine.ram.available_bytes + held_bytes
+        machine = replace(machine, ram=replace(machine.ram, available_bytes=more))
     footprint = replace(
         footprint, stages=pipeline.bill(footprint.stages, cpu_count=machine.cpu_count)
     )
@@ -56,11 +65,13 @@ def compare(footprint: Footprint, machine: Machine) -> Footprint:
     if footprint.stages:
         # A pipeline is there already, so the other ways are not a question.
         ways = {"stream": ways["stream"]}
+    can_stack = all(group.can_stack for group in every)
+    candidates = ways if can_stack else {"stream": ways["stream"]}
     return replace(
         footprint,
         feedings=tuple(ways.values()),
         chosen=chosen,
-        recommended=_recommend(ways, has_gpu=has_gpu),
+        recommended=_recommend(candidates, has_gpu=has_gpu),
     )
 
 
@@ -102,9 +113,14 @@ def _feed(
             return None
         return arrays + buffered + pipeline.FRAMEWORK_RAM_BYTES
 
+    # `from_tensor_slices` makes its tensors on the GPU where there is one.
+    embedded = sum(stage.held_bytes or 0 for stage in footprint.stages if stage.kind == "tensors")
+
     def vram(of: str) -> int | None:
         tensors = _tensors(whole, of)
-        return None if tensors is None or not knows_batches else sum(tensors.values()) + batches
+        if tensors is None or not knows_batches:
+            return None
+        return sum(tensors.values()) + batches + embedded
 
     ram_need = _Need(
         likely=ram("decoded_bytes", buffers.likely),

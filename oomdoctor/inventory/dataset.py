@@ -25,6 +25,9 @@ from oomdoctor.units import DTYPE_BYTES, MIB, element_count
 MAX_SERIALIZED_BYTES = 64 * MIB
 """Data beyond this is not serialized: the graph would copy it."""
 
+PATH_BYTES = 256
+"""A file name that only the file system knows yet: longer than most."""
+
 _PASSES_THROUGH = (
     "options", "restructured", "assert_cardinality", "assert_next", "model", "finalize",
     "per_worker", "distributed", "auto_shard", "dataset",
@@ -161,6 +164,8 @@ def _stage(node: Node) -> Stage:
     element_bytes = spec_bytes(node.spec if is_given else node.inputs[0].spec, leading)
     if kind == "tensors" and node.tensor_bytes is not None and elements:
         element_bytes = -(-node.tensor_bytes // elements)
+    elif element_bytes is None:
+        element_bytes = _traced_bytes(node if is_given else node.inputs[0])
     if element_bytes is None and elements != 0 and note is None:
         note = "the size of one element is not fixed"
     return Stage(
@@ -171,6 +176,28 @@ def _stage(node: Node) -> Stage:
         is_batched=bool(leading),
         note=note,
     )
+
+
+def _traced_bytes(node: Node) -> int | None:
+    """Return the bytes of one element that holds strings, where they can be traced to a source.
+
+    File names stay what they are until a function is mapped over them.
+    """
+    known = spec_bytes(node.spec, _leading(node))
+    if known is not None:
+        return known
+    if node.op == "tensor_slice" and node.tensor_bytes is not None and node.count:
+        return -(-node.tensor_bytes // node.count)
+    if node.op == "matching_files":
+        return PATH_BYTES
+    inner = [_traced_bytes(each) for each in node.inputs]
+    if not inner or None in inner:
+        return None
+    total = sum(size for size in inner if size is not None)
+    if node.op in _BATCHES:
+        return _times(total, node.numbers.get("batch_size") or 1)
+    same = ("zip", "shuffle", "repeat", "take", "skip", "shard", "prefetch", "cache", "filter")
+    return total if node.op in (*same, *_PASSES_THROUGH) else None
 
 
 def _kept(node: Node) -> tuple[str, int | None, str | None]:

@@ -27,6 +27,7 @@ from oomdoctor.inventory.live_groups import (
     series_group,
     sparse_group,
 )
+from oomdoctor.units import DTYPE_BYTES
 
 ACCEPTED = (
     "a path, a NumPy array, a numpy.memmap, a tuple, list or dict of arrays, a pandas DataFrame "
@@ -179,3 +180,14 @@ def _is_item_source(target: Any) -> bool:
 def _comes_from(target: object, *packages: str) -> bool:
     roots = {base.__module__.partition(".")[0] for base in type(target).__mro__}
     return not roots.isdisjoint(packages)
+
+
+def bytes_held(inventory: Inventory) -> int:
+    """Return the RAM that live objects take already; files and memory-maps take none."""
+    return sum(
+        group.memory_bytes
+        if group.memory_bytes is not None
+        else (group.elements or 0) * DTYPE_BYTES.get(group.dtype or "", 0)
+        for group in inventory.groups
+        if group.format in ("array", "frame")
+    )

@@ -45,7 +45,8 @@ def scan(
         progress: Told how many files were seen, about once per thousand.
         keep_partial: On Ctrl-C return what was seen so far instead of raising.
     """
-    roots = [os.fspath(path) for path in paths]
+    # A path given twice is the same data.
+    roots = list({os.path.realpath(path): os.fspath(path) for path in paths}.values())
     for root in roots:
         if not os.path.lexists(root):
             raise InputError(f"{root} does not exist: give a folder or a file with data.")
@@ -235,6 +236,8 @@ class _Scanner:
             inside = tuple(part.name.split("/")[:-1])
             split, _, class_name = place_of((*chunk.parts, *inside))
             label = "/".join((*chunk.parts, shard_name(name)))
+            if split is not None and place_of(chunk.parts)[0] is None:
+                label += f":{split}"
             self._tally.add_images(
                 GroupKey(part.format, "image", split, label, part.dtype),
                 [(part.shape, part.samples or 1, f"{_join(chunk, name)}:{part.name}")],

@@ -72,7 +72,7 @@ def _walk_folder(
         yield chunk
         return
     with entries:
-        for entry in entries:
+        for entry in _until_error(entries, chunk):
             name = entry.name
             try:
                 if entry.is_file():
@@ -94,6 +94,14 @@ def _walk_folder(
         subfolders.clear()  # its chunks are not files of their own
     if len(chunk):
         yield chunk
+
+
+def _until_error(entries: Iterator[os.DirEntry[str]], chunk: Chunk) -> Iterator[os.DirEntry[str]]:
+    """Yield entries as long as the folder can be read."""
+    try:
+        yield from entries
+    except OSError as error:
+        chunk.skipped.append((f"folder cannot be read ({error.strerror})", ""))
 
 
 def sort_file(chunk: Chunk, name: str) -> None:

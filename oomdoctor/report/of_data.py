@@ -18,7 +18,7 @@ def data_line(inventory: Inventory) -> Line:
     about = "" if inventory.is_exact else "about "
     samples = "unknown" if inventory.samples is None else f"{inventory.samples:,}"
     classes = {name for group in inventory.groups for name, _ in group.classes}
-    text = f"{about}{samples} samples"
+    text = f"{about}{samples} sample{'' if inventory.samples == 1 else 's'}"
     if inventory.files:
         plural = "" if inventory.files == 1 else "s"
         stored = format_bytes(inventory.stored_bytes)
@@ -111,8 +111,10 @@ def feeding_table(footprint: Footprint, *, has_gpu: bool) -> Table:
         return (_WAY_NAMES[feeding.way], ram, *((vram,) if has_gpu else ()), mark)
 
     feedings = [f for f in footprint.feedings if has_gpu or f.way != "device"]
+    if footprint.chosen is not None and footprint.chosen.way == "mixed":
+        feedings.append(footprint.chosen)
     return Table(
-        title="Ways to feed it (the model comes on top)",
+        title="Ways to feed it (RAM with TensorFlow itself; the model comes on top)",
         headers=("way", "RAM", *(("GPU",) if has_gpu else ()), ""),
         rows=tuple(row(feeding) for feeding in feedings),
     )
@@ -122,6 +124,7 @@ _WAY_NAMES = {
     "memory": "arrays in RAM, trained on the CPU",
     "device": "arrays that fit() copies to the GPU",
     "stream": "streamed in batches",
+    "mixed": "tables and arrays whole, the rest streamed",
 }
 
 

@@ -64,18 +64,33 @@ def _headline(report: Report) -> str:
         )
     chosen = footprint.chosen
     how = _WAYS_IN_WORDS[chosen.way]
-    ram = f"{format_bytes(chosen.ram_bytes)} of RAM"
+    inventory = report.facts.inventory
+    if inventory is not None and not inventory.is_complete:
+        how = f"the scan was interrupted; of what was seen, {how}"
+    takes = f"the data and TensorFlow take {format_bytes(chosen.ram_bytes)} of RAM"
     if report.verdict == "fits":
         also = f" and {format_bytes(chosen.vram_bytes)} of GPU memory" if machine.gpus else ""
-        return f"It fits: {how}, the data takes {ram}{also}."
+        return f"It fits: {how}, {takes}{also}."
     if chosen.ram_verdict == "does_not_fit":
-        free = format_bytes(machine.ram.available_bytes)
-        return f"It does not fit: {how}, the data takes {ram}; {free} is available."
+        need, free = _apart(chosen.ram_bytes, machine.ram.available_bytes)
+        return (
+            f"It does not fit: {how}, the data and TensorFlow take {need} of RAM; "
+            f"{free} is available."
+        )
     if report.verdict == "does_not_fit":
-        free = format_bytes(machine.usable_vram_bytes)
-        need = format_bytes(chosen.vram_bytes)
+        need, free = _apart(chosen.vram_bytes, machine.usable_vram_bytes)
         return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
-    return f"Whether it fits is not known: {how}, the data takes {ram}."
+    if chosen.ram_bytes is None:
+        return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
+    return f"Whether it fits is not known: {how}, {takes}."
+
+
+def _apart(one: int | None, other: int | None) -> tuple[str, str]:
+    """Return two sizes as words that differ where the sizes do."""
+    words = format_bytes(one), format_bytes(other)
+    if one is None or other is None or one == other or words[0] != words[1]:
+        return words
+    return f"{one:,} bytes", f"{other:,} bytes"
 
 
 _WAYS_IN_WORDS = {

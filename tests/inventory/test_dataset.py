@@ -1,8 +1,11 @@
 """Real tf.data pipelines, read from their objects and from their serialized graphs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from oomdoctor.footprint.pipeline import bill
 from oomdoctor.inventory import dataset as reading
 from oomdoctor.inventory.dataset import describe, read_pipeline, read_stages, serialized_tree
 from oomdoctor.inventory.dataset_nodes import plain_name
@@ -144,10 +147,25 @@ def test_a_map_is_sized_by_its_results(tf):
     assert (only(stages, "map").elements, only(stages, "map").element_bytes) == (4, 36)
 
 
-def test_strings_have_no_fixed_size(tf):
-    dataset = tf.data.Dataset.from_tensor_slices(["a", "bc"]).shuffle(2)
+def test_strings_are_traced_to_their_source(tf):
+    names = tf.data.Dataset.from_tensor_slices((["a", "bc"], [0, 1])).shuffle(2)
+    assert 0 < only(read_stages(names), "shuffle").element_bytes < 100
+
+
+def test_strings_that_a_function_made_have_no_fixed_size(tf):
+    names = tf.data.Dataset.from_tensor_slices(["a", "bc"])
+    dataset = names.map(lambda name: tf.strings.join([name] * 9)).shuffle(2)
     shuffle = only(read_stages(dataset), "shuffle")
     assert (shuffle.element_bytes, shuffle.note) == (None, "the size of one element is not fixed")
+
+
+def test_the_keras_loader_gets_a_whole_bill(tf):
+    import keras
+
+    folder = Path(__file__).parents[2] / "fixtures" / "datasets" / "shapes" / "train"
+    dataset = keras.utils.image_dataset_from_directory(folder, batch_size=4, verbose=False)
+    stages = bill(read_stages(dataset), cpu_count=2)
+    assert all(stage.held_bytes is not None for stage in stages)
 
 
 def test_unknown_axes_have_no_size(tf):
