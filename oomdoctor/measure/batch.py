@@ -147,7 +147,6 @@ def input_fields(model: Any, spec: ModelSpec) -> Any:
 def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
     """Return the inputs of a subclassed model: from its build shapes, or from the spec."""
     import keras
-    import tensorflow as tf
 
     dtype = spec.input_dtype or ("int32" if _index_layers(model) else "float32")
     if isinstance(spec.input_shape, dict):
@@ -163,17 +162,17 @@ def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
             "The model does not say what it takes: give the input's shape, or build the model."
         )
     struct = next(iter(shapes.values())) if len(shapes) == 1 else dict(shapes)
-    return _tensors_of(struct, dtype, tf)
+    return _tensors_of(struct, dtype)
 
 
-def _tensors_of(struct: Any, dtype: str, tf: Any) -> Any:
+def _tensors_of(struct: Any, dtype: str) -> Any:
     import keras
 
     if isinstance(struct, dict):
-        return {name: _tensors_of(inner, dtype, tf) for name, inner in struct.items()}
+        return {name: _tensors_of(inner, dtype) for name, inner in struct.items()}
     if all(size is None or isinstance(size, int) for size in struct):
         return keras.KerasTensor((None, *struct[1:]), dtype)
-    return [_tensors_of(inner, dtype, tf) for inner in struct]
+    return [_tensors_of(inner, dtype) for inner in struct]
 
 
 def _resolve(tensor: Any, spec: ModelSpec, flat: list[Any]) -> tuple[int | None, ...]:

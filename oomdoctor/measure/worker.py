@@ -20,8 +20,9 @@ import msgspec
 
 from oomdoctor.errors import OomDoctorError, UsageError
 from oomdoctor.measure.build import build_model
+from oomdoctor.measure.names import address_of
 from oomdoctor.measure.spec import ModelSpec
-from oomdoctor.measure.step import Step, address_of, oom_line, run_trial
+from oomdoctor.measure.step import Step, oom_line, run_trial
 from oomdoctor.units import MIB
 
 FIRST_REGION_BYTES = 2 * MIB
