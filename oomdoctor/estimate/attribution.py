@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from oomdoctor.estimate.executor import Origin
+from oomdoctor.estimate.executor import OPTIMIZERS, Origin
 from oomdoctor.estimate.nodes import Variable
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
@@ -25,17 +25,11 @@ def part_of(origin: Origin, variables: list[Variable], trainable: set[tuple[int,
     if origin.kind == "temp":
         return "workspace"
     scope = origin.node.partition("/")[0]
-    if scope in _OPTIMIZERS or scope.rstrip("0123456789").rstrip("_") in _OPTIMIZERS:
+    if scope in OPTIMIZERS or scope.rstrip("0123456789").rstrip("_") in OPTIMIZERS:
         return "optimizer"
     if origin.node.startswith("gradient_tape") and origin.dims in trainable:
         return "gradients"
     return "activations"
-
-
-_OPTIMIZERS = frozenset(
-    {"adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion",
-     "adafactor", "lamb", "muon", "loss_scale_optimizer", "optimizer"}
-)  # fmt: skip
 
 
 def layer_of(name: str, layers: dict[str, str], known: set[str]) -> str:

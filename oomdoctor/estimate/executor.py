@@ -27,6 +27,12 @@ from oomdoctor.units import DTYPE_BYTES
 _TINY_BYTES = 512
 """Smaller buffers (shapes, scalars) are not followed: together they are a few hundred KiB."""
 MAX_LOOP = 100_000
+_QUEUE = 1024
+OPTIMIZERS = frozenset(
+    {"adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion",
+     "adafactor", "lamb", "muon", "loss_scale_optimizer", "optimizer"}
+)  # fmt: skip
+"""Name scopes of Keras's optimizers."""
 
 
 class Buffer:
@@ -103,9 +109,34 @@ class _Plan:
             for edges in self.edges:
                 shuffle(edges)
         roots = [n for n in sorted(needed) if not self.pending[n]]
-        # Variables are read before anything is computed: data comes last.
-        roots.sort(key=lambda n: nodes[n].op == "Placeholder" and nodes[n].variable is None)
-        self.roots = roots
+        self.roots = _queued(nodes, roots, self.edges)
+
+
+def _queued(
+    nodes: list[Node], roots: list[int], edges: list[list[tuple[int, int, int]]]
+) -> list[int]:
+    """Return the nodes without inputs in the order they start.
+
+    Variables are read before anything is computed, so data comes last. But the thread pool's
+    queue holds 1024 tasks; the thread that fills it then helps out and is caught in the step
+    itself. What it had not queued by then, mostly reads for the optimizer, starts after the
+    backward pass, and the gradients wait for it.
+    """
+    data = [n for n in roots if nodes[n].op == "Placeholder" and nodes[n].variable is None]
+    variables = [n for n in roots if nodes[n].variable is not None]
+    rest = [n for n in roots if nodes[n].op != "Placeholder"]
+    # Grappler merges equal constants; about as many remain as a tenth of the variables.
+    beyond = len(variables) * 11 // 10 - _QUEUE
+    if beyond <= 0:
+        return rest + variables + data
+    late = {
+        n
+        for n in variables
+        if all(nodes[user].name.partition("/")[0] in OPTIMIZERS for user, _, _ in edges[n])
+    }
+    waiting = [n for n in variables if n in late][-beyond:]
+    kept = set(waiting)
+    return rest + [n for n in variables if n not in kept] + data + waiting
 
 
 def _listed(edges: list[tuple[int, int, int]], rank: list[int]) -> list[tuple[int, int, int]]:

@@ -36,7 +36,8 @@ def _value_of(op: Any) -> Any:
     size = 1
     for dim in proto.tensor_shape.dim:
         size *= dim.size
-    if size > _SMALL or proto.dtype not in (3, 9, 10, 1):  # int32, int64, bool, float32
+    if size > _SMALL or proto.dtype not in (1, 3, 9, 10, 14, 19):
+        # float32, int32, int64, bool, bfloat16 and float16: what shapes and factors are made of
         return None
     array = tensor_util.MakeNdarray(proto)
     return array.item() if array.ndim == 0 else [item.item() for item in array.ravel()]

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from oomdoctor.estimate.nodes import Graph
 
-
 SMALL_GRAPH = 500
 """In graphs of fewer nodes the dropped control inputs were seen to leave no trace."""
 

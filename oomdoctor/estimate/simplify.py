@@ -11,6 +11,8 @@ from oomdoctor.estimate.nodes import Graph, Node, Shape, Source, TensorType
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+_NEUTRAL = {"Mul": (1, True), "AddV2": (0, True), "Sub": (0, False), "RealDiv": (1, False)}
+"""The number that changes nothing, and whether it may stand first."""
 _HANDS_ON = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient"})
 
 
@@ -98,15 +100,31 @@ class _Flat:
                 sources[number, port] = inputs[port]
             done[number] = inputs[0][0]
             return
-        if not controls and self._does_nothing(node, inputs):
-            sources[number, 0] = inputs[0]
-            done[number] = inputs[0][0]
+        kept = self._handed_on(node, inputs)
+        if kept is not None:
+            if controls:
+                kept = (self.add(Node(node.name, "Identity", (kept,), controls, node.outputs)), 0)
+            sources[number, 0] = kept
+            done[number] = kept[0]
             return
         at = self.add(_copy(node, inputs, controls))
         done[number] = at
         for port in range(len(node.outputs)):
             sources[number, port] = (at, port)
 
+
+    def _handed_on(self, node: Node, inputs: tuple[Source, ...]) -> Source | None:
+        """Return the input an operation gives back unchanged, if it does."""
+        if node.op in _NEUTRAL and len(inputs) == 2:
+            neutral, first = _NEUTRAL[node.op]
+            for at in (0, 1) if first else (1,):
+                other = self.nodes[inputs[at][0]]
+                if other.op == "Const" and not isinstance(other.value, list):
+                    kept = inputs[1 - at]
+                    same = self._type_of(kept).shape == node.outputs[0].shape
+                    if other.value == neutral and other.value is not None and same:
+                        return kept
+        return inputs[0] if self._does_nothing(node, inputs) else None
 
     def _does_nothing(self, node: Node, inputs: tuple[Source, ...]) -> bool:
         """Whether an operation gives back its input, as far as the trace knows the shapes.
