@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 from oomdoctor._version import __version__
 
 if TYPE_CHECKING:
-    from oomdoctor.api import check, explain_error, probe_machine, suggest_batch_size
+    from oomdoctor.api import (
+        check,
+        estimate_memory,
+        explain_error,
+        probe_machine,
+        suggest_batch_size,
+    )
     from oomdoctor.watching import install_excepthook, watch
 
 __all__ = [
     "__version__",
     "check",
+    "estimate_memory",
     "explain_error",
     "install_excepthook",
     "probe_machine",

@@ -297,8 +297,8 @@ class LayerBytes:
     bytes_at_peak: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Estimate(Readable):
     """The peak memory of one training step."""
 
     batch_size: int

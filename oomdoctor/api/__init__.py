@@ -8,8 +8,8 @@ from oomdoctor.api.crash import explain_error
 from oomdoctor.api.data import check
 from oomdoctor.api.drawing import Drawing
 from oomdoctor.api.machine import probe_machine
-from oomdoctor.api.model import suggest_batch_size
+from oomdoctor.api.model import estimate_memory, suggest_batch_size
 
-__all__ = ["check", "explain_error", "probe_machine", "suggest_batch_size"]
+__all__ = ["check", "estimate_memory", "explain_error", "probe_machine", "suggest_batch_size"]
 
 draw_with(Drawing())

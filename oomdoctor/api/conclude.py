@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oomdoctor.errors import UsageError
-from oomdoctor.facts import Facts
+from oomdoctor.facts import Estimate, Facts, Machine
 from oomdoctor.findings import Report
 
 
@@ -23,6 +23,10 @@ def conclude(command: str, facts: Facts, *, rules: Iterable[Any], **how: Any) ->
         is_partial = facts.inventory is not None and not facts.inventory.is_complete
         if is_partial and verdict == "fits":
             verdict = "unknown"  # what was not seen may be what does not fit
+    if facts.estimate is not None and facts.machine is not None:
+        verdict = _verdict_of_step(facts.estimate, facts.machine)
+    if facts.tuning is not None:
+        verdict = "fits"
     if facts.diagnosis is not None:
         from oomdoctor.diagnose.run import verdict_of as verdict_of_diagnosis
 
@@ -30,6 +34,16 @@ def conclude(command: str, facts: Facts, *, rules: Iterable[Any], **how: Any) ->
     folders = [rules] if isinstance(rules, (str, os.PathLike)) else list(rules)
     findings = advise(facts, load_rules(folders), **how)
     return Report(command=command, verdict=verdict, facts=facts, findings=findings)
+
+
+def _verdict_of_step(estimate: Estimate, machine: Machine) -> str:
+    """Compare with the GPU, or with RAM where none is known: then the CPU trains."""
+    budget = machine.usable_vram_bytes if machine.gpus else machine.ram.available_bytes
+    if budget is None:
+        return "unknown"
+    if estimate.low_bytes > budget:
+        return "does_not_fit"
+    return "fits" if estimate.high_bytes <= budget else "unknown"
 
 
 def installed() -> tuple[tuple[str, str], ...]:

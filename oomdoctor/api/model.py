@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from oomdoctor._optional import import_optional
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
 from oomdoctor.errors import DoesNotFitError, UsageError
-from oomdoctor.facts import Facts, Machine, SizeTrial, Tuning, Workload
+from oomdoctor.facts import Estimate, Facts, Machine, SizeTrial, Tuning, Workload
 from oomdoctor.findings import Report
 from oomdoctor.measure.spec import ModelSpec
 from oomdoctor.tune.batch_size import BatchSize
@@ -17,6 +19,85 @@ from oomdoctor.units import format_bytes, parse_size
 
 HOST_SHARE = 0.8
 """Part of the free RAM that a step may take where the CPU trains: the rest is the program's."""
+
+
+def estimate_memory(
+    model: Any,
+    *,
+    batch_size: int = 32,
+    kind: str = "train",
+    input_shape: Any = None,
+    optimizer: str | None = None,
+    loss: str | None = None,
+    precision: str | None = None,
+    jit: bool = False,
+) -> Estimate:
+    """Return the peak memory of one step, predicted without running it.
+
+    The step is traced to a graph, and TensorFlow's executor and allocator are simulated over it.
+
+    Example:
+        >>> import oomdoctor
+        >>> estimate = oomdoctor.estimate_memory(model, batch_size=32)  # doctest: +SKIP
+        >>> estimate.largest_batch(6 * 2**30)  # doctest: +SKIP
+
+    Args:
+        model: A Keras model, a `.keras` file, or `module:callable`. A live model is only read.
+        batch_size: Samples per batch.
+        kind: `train`, `evaluate` or `predict`.
+        input_shape: One sample, where the model leaves dimensions open or another is wanted.
+        optimizer: In place of the model's own, or for a model that is not compiled.
+        loss: The same for the loss.
+        precision: A dtype policy such as `mixed_float16`.
+        jit: Whether the step will be compiled by XLA, which Keras does on a GPU.
+    """
+    return _simulate(
+        model,
+        batch_size=batch_size,
+        kind=kind,
+        jit=jit,
+        input_shape=input_shape,
+        optimizer=optimizer,
+        loss=loss,
+        precision=precision,
+    )[0]
+
+
+def estimate_report(
+    model: Any,
+    *,
+    batch_size: int,
+    kind: str,
+    jit: bool,
+    machine: str | Machine | None,
+    ram: Size | None,
+    vram: Size | None,
+    purpose: str | None = None,
+    **how_trained: Any,
+) -> Report:
+    """Return the estimate compared with a machine, for the command line."""
+    known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
+    estimate, workload = _simulate(model, batch_size=batch_size, kind=kind, jit=jit, **how_trained)
+    facts = Facts(machine=known_machine, workload=workload, estimate=estimate, versions=installed())
+    return conclude("estimate", facts, rules=(), purpose=purpose)
+
+
+def _simulate(
+    model: Any, *, batch_size: int, kind: str, jit: bool, **how_trained: Any
+) -> tuple[Estimate, Workload]:
+    must_be_positive(batch_size=batch_size)
+    import_optional("tensorflow", extra="tensorflow", purpose="to trace a model")
+    from oomdoctor.estimate.keras_model import trace_step
+    from oomdoctor.estimate.step import Simulation, estimate
+
+    overrides = {name: value for name, value in how_trained.items() if value is not None}
+    if overrides or isinstance(model, (str, os.PathLike)) or not model.compiled:
+        from oomdoctor.measure.build import build_model
+
+        model, _ = build_model(_spec(model, **overrides))
+    traced = trace_step(model, kind=kind)
+    workload = replace(traced.workload, batch_size=batch_size)
+    return estimate(Simulation(traced), batch_size, jit=jit), workload
 
 
 def suggest_batch_size(
@@ -129,8 +210,6 @@ def tune_report(
     if not isinstance(found, Tuning):
         report = conclude("tune", facts, rules=())
         raise DoesNotFitError(_nothing_fits(found, budget), report)
-    from dataclasses import replace
-
     found = replace(found, replicas=replicas)
     facts = replace(facts, tuning=found)
     return conclude("tune", facts, rules=())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.facts import Footprint, Inventory, Machine, Tuning
+from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.report.json import (
     plain,
+    plain_estimate,
     plain_footprint,
     plain_inventory,
     plain_machine,
@@ -28,6 +29,8 @@ def plain_value(value: Any) -> dict[str, Any]:
         return plain_inventory(value)
     if isinstance(value, Tuning):
         return plain_tuning(value)
+    if isinstance(value, Estimate):
+        return plain_estimate(value)
     assert isinstance(value, Footprint)
     return plain_footprint(value)
 
@@ -42,6 +45,7 @@ def frame(value: Any) -> pd.DataFrame:
         Inventory: "groups",
         Footprint: "feedings",
         Tuning: "trials",
+        Estimate: "layers",
     }
     table: pd.DataFrame = pd.DataFrame(plain_value(value)[rows[type(value)]])
     return table

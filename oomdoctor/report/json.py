@@ -12,6 +12,7 @@ from typing import Any
 from oomdoctor._version import __version__
 from oomdoctor.facts import (
     Diagnosis,
+    Estimate,
     FileGroup,
     Footprint,
     GroupFootprint,
@@ -43,11 +44,32 @@ def plain(report: Report) -> dict[str, Any]:
         "machine": facts.machine and plain_machine(facts.machine),
         "inventory": facts.inventory and plain_inventory(facts.inventory, facts.footprint),
         "footprint": facts.footprint and plain_footprint(facts.footprint),
-        "estimate": None,
+        "estimate": facts.estimate and plain_estimate(facts.estimate),
         "tuning": facts.tuning and plain_tuning(facts.tuning),
         "diagnosis": facts.diagnosis and plain_diagnosis(facts.diagnosis),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
+    }
+
+
+def plain_estimate(estimate: Estimate) -> dict[str, Any]:
+    """Return the peak of a step as plain values."""
+    return {
+        "batch_size": estimate.batch_size,
+        "peak_bytes": estimate.peak_bytes,
+        "low_bytes": estimate.low_bytes,
+        "high_bytes": estimate.high_bytes,
+        "parts": dict(estimate.parts),
+        "layers": [asdict(layer) for layer in estimate.layers],
+        "largest_tensor_bytes": estimate.largest_tensor_bytes,
+        "fixed_bytes": estimate.fixed_bytes,
+        "per_sample_bytes": estimate.per_sample_bytes,
+        "line_from_batch": estimate.line_from_batch,
+        "kind": estimate.kind,
+        "jit": estimate.jit,
+        "origin": estimate.origin,
+        "unknown_ops": dict(estimate.unknown_ops),
+        "assumptions": list(estimate.assumptions),
     }
 
 

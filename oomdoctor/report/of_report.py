@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from oomdoctor.facts import Estimate
 from oomdoctor.findings import Finding, Outcome, Report
-from oomdoctor.report import of_data, of_diagnosis, of_machine, of_tuning
+from oomdoctor.report import of_data, of_diagnosis, of_estimate, of_machine, of_tuning
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Remedy, Table, View
 from oomdoctor.units import format_bytes
@@ -23,6 +24,9 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     if facts.diagnosis is not None:
         lines += of_diagnosis.diagnosis_lines(facts.diagnosis)
         tables += of_diagnosis.diagnosis_tables(facts.diagnosis)
+    if facts.estimate is not None:
+        lines += of_estimate.estimate_lines(facts.estimate)
+        tables += of_estimate.estimate_tables(facts.estimate, verbose=verbose)
     if facts.tuning is not None:
         lines += of_tuning.tuning_lines(facts.tuning)
         tables.append(of_tuning.trials_table(facts.tuning.trials, facts.tuning.target_bytes))
@@ -58,6 +62,8 @@ def _headline(report: Report) -> str:
         return of_diagnosis.headline(report.facts.diagnosis)
     if report.facts.tuning is not None:
         return of_tuning.headline(report.facts.tuning)
+    if report.facts.estimate is not None:
+        return _headline_of_step(report.verdict, report.facts.estimate)
     if footprint is None or machine is None or footprint.chosen is None:
         return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
             report.verdict, "Whether it fits is not known."
@@ -83,6 +89,12 @@ def _headline(report: Report) -> str:
     if chosen.ram_bytes is None:
         return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
     return f"Whether it fits is not known: {how}, {takes}."
+
+
+def _headline_of_step(verdict: str, estimate: Estimate) -> str:
+    answer = {"fits": "It fits", "does_not_fit": "It does not fit"}.get(verdict, "Too close to say")
+    told = of_estimate.headline(estimate)
+    return f"{answer}: {told[0].lower()}{told[1:]}"
 
 
 def _apart(one: int | None, other: int | None) -> tuple[str, str]:
@@ -144,6 +156,8 @@ def _first_clause(sentence: str) -> str:
 def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
     facts = report.facts
     notes: list[str] = list(report.notes)
+    if facts.estimate is not None:
+        notes += of_estimate.estimate_notes(facts.estimate)
     if facts.diagnosis is not None:
         notes += facts.diagnosis.notes
     if facts.machine is not None:

@@ -24,6 +24,7 @@ _NUMBERS = frozenset(
         "peak",
         "samples/s",
         "took",
+        "share",
     )
 )
 """Columns that hold numbers, which line up on the right."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oomdoctor.facts import Footprint, Inventory, Machine, Tuning
+from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.report.of_data import view_footprint, view_inventory
+from oomdoctor.report.of_estimate import view_estimate
 from oomdoctor.report.of_machine import view_machine
 from oomdoctor.report.of_report import view_report
 from oomdoctor.report.of_tuning import view_tuning
@@ -18,6 +19,7 @@ _MAKERS: dict[type, Callable[..., View]] = {
     Machine: view_machine,
     Inventory: view_inventory,
     Footprint: view_footprint,
+    Estimate: view_estimate,
     Tuning: view_tuning,
 }
 
