@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from oomdoctor.advise.flatten_paths import path_values
 from oomdoctor.facts import (
     FileGroup,
     Footprint,
@@ -15,10 +16,16 @@ from oomdoctor.facts import (
     Stage,
     Workload,
 )
+from oomdoctor.units import DTYPE_BYTES, MIB, element_count
 
 Value = int | float | str | bool | None
 
+Pair = tuple[FileGroup, GroupFootprint | None]
+
 _KERAS_LOADER_SIZE = (256, 256)
+
+BASE_RAM_BYTES = 600 * MIB
+"""What a process that trains a tiny model takes: `footprint` counts it into every way."""
 
 
 def known_sum(terms: Iterable[int | None]) -> int | None:
@@ -31,9 +38,7 @@ def known_sum(terms: Iterable[int | None]) -> int | None:
     return total
 
 
-def _pairs(
-    inventory: Inventory, footprint: Footprint | None
-) -> list[tuple[FileGroup, GroupFootprint | None]]:
+def _pairs(inventory: Inventory, footprint: Footprint | None) -> list[Pair]:
     """Each group as it lies on disk, with what it holds in memory."""
     groups = footprint.groups if footprint else ()
     if [group.name for group in inventory.groups] == [group.name for group in groups]:
@@ -61,25 +66,68 @@ def data_values(
         "data.largest_sample_bytes": footprint.largest_sample_bytes if footprint else None,
         "data.batch_bytes": footprint.batch_bytes if footprint else None,
         "data.batch_size": footprint.batch_size if footprint else None,
-        "data.expansion": decoded / stored if decoded is not None and stored else None,
+        "data.expansion": _expansion(inventory, decoded),
         "data.load": footprint.load if footprint else None,
         "data.is_exact": inventory.is_exact if inventory else None,
         "data.replica_remainder": _remainder(samples, footprint, workload),
     }
+    main, held = _main(_pairs(inventory, footprint) if inventory else [])
     flat.update(_groups(inventory, footprint))
-    height, width = _loader_size(inventory, footprint, workload)
-    flat["data.loader_height"] = height
-    flat["data.loader_width"] = width
+    flat.update(path_values(inventory, main))
+    flat.update(_sample_shapes(main, held, workload))
     return flat
 
 
+def _expansion(inventory: Inventory | None, decoded: int | None) -> float | None:
+    if inventory is None or decoded is None:
+        return None
+    # What lies in memory already is as large as it is.
+    return decoded / inventory.stored_bytes if inventory.stored_bytes else 1.0
+
+
+def _main(pairs: list[Pair]) -> Pair | tuple[None, None]:
+    """The group that is trained on: of the largest one's kind, the training split if it has one."""
+    inputs = [pair for pair in pairs if pair[0].role == "inputs"] or pairs
+    largest, _ = _largest(inputs)
+    if largest is None:
+        return None, None
+    alike = [pair for pair in inputs if pair[0].format == largest.format]
+    return _largest([pair for pair in alike if pair[0].split == "train"] or alike)
+
+
+def _sample_shapes(
+    main: FileGroup | None, held: GroupFootprint | None, workload: Workload | None
+) -> dict[str, Value]:
+    """What one sample looks like: as it is loaded, the largest, and as a loader would give it."""
+    spread = main.shapes if main else None
+    loaded = (held.shape if held else None) or (spread.median if spread else ())
+    largest = spread.largest if spread else ()
+    is_picture = len(loaded) == 3 and main is not None and main.kind in ("image", "record")
+    is_audio = main is not None and main.kind == "audio" and bool(largest)
+    width = DTYPE_BYTES.get((held.dtype if held else None) or "")
+    height, columns = _loader_size(main, held, workload)
+    sample = None
+    if height is not None and columns is not None and width is not None:
+        sample = height * columns * (loaded[2] if len(loaded) == 3 else 3) * width
+    return {
+        "data.loaded_height": loaded[0] if is_picture else None,
+        "data.loaded_width": loaded[1] if is_picture else None,
+        "data.largest_height": largest[0] if is_picture and len(largest) == 3 else None,
+        "data.largest_width": largest[1] if is_picture and len(largest) == 3 else None,
+        "data.median_sample_bytes": element_count(loaded) * width if spread and width else None,
+        "data.sample_elements": element_count(loaded) if spread else None,
+        "data.sequence_length": largest[0] if is_audio else None,
+        "data.loader_height": height,
+        "data.loader_width": columns,
+        "data.loader_sample_bytes": sample,
+    }
+
+
 def _loader_size(
-    inventory: Inventory | None, footprint: Footprint | None, workload: Workload | None
+    image: FileGroup | None, held: GroupFootprint | None, workload: Workload | None
 ) -> tuple[int | None, int | None]:
     """What images are to be resized to: the model's input, the size asked for, or Keras's own."""
-    pairs = _pairs(inventory, footprint) if inventory else []
-    image, held = _largest([pair for pair in pairs if pair[0].kind == "image"])
-    if image is None:
+    if image is None or image.kind != "image":
         return None, None
     if workload is not None and len(workload.input_shape or ()) == 3:
         assert workload.input_shape is not None
@@ -101,9 +149,9 @@ def _remainder(
 def _groups(inventory: Inventory | None, footprint: Footprint | None) -> dict[str, Value]:
     """What the groups say: the largest one stands for the dataset where only one can."""
     pairs = _pairs(inventory, footprint) if inventory else []
-    largest, memory = _largest(pairs)
+    largest, memory = _main(pairs)
     arrays = [(group, held) for group, held in pairs if group.kind == "array"]
-    biggest_array, array_memory = _largest(arrays)
+    _, array_memory = _largest(arrays)
     whole = [held for _, held in pairs if held is not None and held.is_whole]
     image, _ = _largest([pair for pair in pairs if pair[0].kind == "image"])
     median = image.shapes.median if image and image.shapes else ()
@@ -120,9 +168,11 @@ def _groups(inventory: Inventory | None, footprint: Footprint | None) -> dict[st
         "data.array_bytes": known_sum(held.decoded_bytes if held else None for _, held in arrays)
         if inventory and footprint
         else None,
-        "data.largest_array_bytes": array_memory.decoded_bytes if array_memory else None,
-        "data.array_path": _array_path(inventory, biggest_array),
-        "data.labels_path": _array_path(inventory, _labels(arrays, biggest_array)),
+        "data.largest_array_bytes": array_memory.decoded_bytes
+        if array_memory
+        else None
+        if arrays or not inventory or not inventory.is_complete
+        else 0,
         "data.can_memory_map": _can_memory_map(arrays) if inventory and footprint else None,
         "data.image_height": median[0] if len(median) >= 2 else None,
         "data.image_width": median[1] if len(median) >= 2 else None,
@@ -131,35 +181,15 @@ def _groups(inventory: Inventory | None, footprint: Footprint | None) -> dict[st
     }
 
 
-def _largest(
-    pairs: list[tuple[FileGroup, GroupFootprint | None]],
-) -> tuple[FileGroup | None, GroupFootprint | None]:
-    def size(pair: tuple[FileGroup, GroupFootprint | None]) -> tuple[int, int]:
+def _largest(pairs: list[Pair]) -> Pair | tuple[None, None]:
+    def size(pair: Pair) -> tuple[int, int]:
         group, held = pair
         return (held.decoded_bytes if held else None) or 0, group.stored_bytes
 
     return max(pairs, key=size) if pairs else (None, None)
 
 
-def _array_path(inventory: Inventory | None, group: FileGroup | None) -> str | None:
-    if inventory is None or group is None or group.format != "npy":
-        return None
-    if inventory.root.endswith(".npy"):
-        return inventory.root
-    folder = inventory.root.rstrip("/")
-    return f"{folder}/{group.name}" if group.name.endswith(".npy") else None
-
-
-def _labels(
-    arrays: list[tuple[FileGroup, GroupFootprint | None]], inputs: FileGroup | None
-) -> FileGroup | None:
-    """The labels that lie beside an array: of the same split, where it has one."""
-    targets = [group for group, _ in arrays if group.role == "targets"]
-    split = inputs.split if inputs else None
-    return next((group for group in targets if group.split == split), None)
-
-
-def _can_memory_map(arrays: list[tuple[FileGroup, GroupFootprint | None]]) -> bool:
+def _can_memory_map(arrays: list[Pair]) -> bool:
     whole = [group for group, held in arrays if held is not None and held.is_whole]
     return bool(whole) and all(
         group.format in ("npy", "memmap") and not group.is_compressed and group.dtype is not None
@@ -173,6 +203,7 @@ def feeding_values(footprint: Footprint | None) -> dict[str, Value]:
     memory, device, stream = (ways.get(way) for way in ("memory", "device", "stream"))
     chosen = footprint.chosen if footprint else None
     return {
+        "feeding.base_ram_bytes": BASE_RAM_BYTES if footprint else None,
         "feeding.chosen_way": chosen.way if chosen else None,
         "feeding.chosen_ram_bytes": chosen.ram_bytes if chosen else None,
         "feeding.chosen_vram_bytes": chosen.vram_bytes if chosen else None,

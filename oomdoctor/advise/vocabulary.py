@@ -123,7 +123,9 @@ _TABLE = (
     FactName("data.largest_sample_bytes", "bytes", "the largest sample as loaded", _DATA),
     FactName("data.batch_bytes", "bytes", "one batch as loaded", _DATA),
     FactName("data.batch_size", "count", "samples in a batch", _DATA),
-    FactName("data.expansion", "ratio", "decoded bytes over stored bytes", _DATA),
+    FactName(
+        "data.expansion", "ratio", "decoded bytes over stored bytes; 1 for live objects", _DATA
+    ),
     FactName("data.dtype", "text", "dtype of the largest group, as loaded", _DATA),
     FactName("data.stored_dtype", "text", "dtype of the largest group, as stored", _DATA),
     FactName("data.format", "text", "format of the largest group, such as `npy`", _DATA),
@@ -145,10 +147,57 @@ _TABLE = (
     FactName("data.loaded_whole_bytes", "bytes", "groups that are loaded whole, together", _DATA),
     FactName("data.array_bytes", "bytes", "groups of arrays, together", _DATA),
     FactName(
-        "data.largest_array_bytes", "bytes", "the largest group of arrays, as one array", _DATA
+        "data.largest_array_bytes",
+        "bytes",
+        "the largest group of arrays, as one array; 0 where there are none",
+        _DATA,
     ),
-    FactName("data.array_path", "text", "path of the largest .npy file", _DATA),
-    FactName("data.labels_path", "text", "path of the .npy file with its labels", _DATA),
+    FactName(
+        "data.train_path",
+        "text",
+        "folder to train on: the training split's where there is one, else the dataset's; of an "
+        "archive, where it will be unpacked",
+        _DATA,
+    ),
+    FactName(
+        "data.validation_path", "text", "folder of the validation split; unknown if none", _DATA
+    ),
+    FactName(
+        "data.file_path",
+        "text",
+        "file that is trained on, or a pattern that matches many; unknown for live objects",
+        _DATA,
+    ),
+    FactName("data.archive_path", "text", "the .zip or .tar to unpack; unknown if none", _DATA),
+    FactName(
+        "data.array_path",
+        "text",
+        "path of the .npy file that is trained on; unknown if none",
+        _DATA,
+    ),
+    FactName(
+        "data.labels_path", "text", "path of the .npy file with its labels; unknown if none", _DATA
+    ),
+    FactName(
+        "data.input_key",
+        "text",
+        "name of the inputs inside their HDF5 or .npz file; unknown if none",
+        _DATA,
+    ),
+    FactName(
+        "data.label_key", "text", "name of their labels in the same file; unknown if none", _DATA
+    ),
+    FactName(
+        "data.color_mode",
+        "text",
+        "what Keras's loader must be told of images that are not RGB; unknown if they are",
+        _DATA,
+        ("grayscale", "rgba"),
+    ),
+    FactName("data.is_flat", "flag", "samples lie in no folders named after classes", _DATA),
+    FactName("data.is_one_file", "flag", "the dataset is a single file", _DATA),
+    FactName("data.is_pattern", "flag", "data.file_path is a pattern for many files", _DATA),
+    FactName("data.is_gzip", "flag", "that file is packed with gzip", _DATA),
     FactName(
         "data.can_memory_map",
         "flag",
@@ -165,12 +214,30 @@ _TABLE = (
         _DATA,
     ),
     FactName("data.loader_width", "count", "columns to resize images to, likewise", _DATA),
+    FactName("data.loader_sample_bytes", "bytes", "one image at that size, as loaded", _DATA),
+    FactName(
+        "data.loaded_height",
+        "count",
+        "rows of an image as loaded: --image-size, or the median's own",
+        _DATA,
+    ),
+    FactName("data.loaded_width", "count", "columns of an image as loaded, likewise", _DATA),
+    FactName("data.largest_height", "count", "rows of the largest image, as stored", _DATA),
+    FactName("data.largest_width", "count", "columns of the largest image, as stored", _DATA),
+    FactName("data.median_sample_bytes", "bytes", "the median sample as loaded", _DATA),
+    FactName("data.sample_elements", "count", "numbers in the median sample", _DATA),
+    FactName(
+        "data.sequence_length", "count", "frames of the longest audio file; unknown if none", _DATA
+    ),
     FactName("data.is_ragged", "flag", "samples of one group differ in shape", _DATA),
     FactName(
         "data.replica_remainder",
         "count",
         "samples of the last batch left over when it is split over the replicas",
         _MODEL,
+    ),
+    FactName(
+        "feeding.base_ram_bytes", "bytes", "RAM of TensorFlow itself, part of every way", _BOTH
     ),
     FactName(
         "feeding.chosen_way",

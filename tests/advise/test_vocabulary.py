@@ -74,10 +74,10 @@ def group(name, *, format_="npy", kind="array", stored=100, dtype="float32", sha
     )
 
 
-def held(name, decoded=640, *, is_whole=True, dtype="float32"):
+def held(name, decoded=640, *, is_whole=True, dtype="float32", shape=(4, 4)):
     return GroupFootprint(
         name=name,
-        shape=(4, 4),
+        shape=shape,
         dtype=dtype,
         decoded_bytes=decoded,
         low_bytes=decoded,
@@ -200,8 +200,17 @@ def test_nothing_known_gives_nothing_but_unknown():
 
 
 def test_facts_with_everything_leave_nothing_unknown_and_have_their_kinds():
-    for name, value in values(everything(), purpose="train").items():
-        assert type(value) is KINDS[FACTS[name].kind], name
+    picture = group("train", format_="image", kind="image", shape=(4, 4, 3), dtype="uint8")
+    of_pictures = data([picture], [held("train", shape=(4, 4, 3))])
+    flat = values(everything(), purpose="train")
+    for name, value in flat.items():
+        known = of_pictures[name] if value is None else value
+        if known is None:
+            assert "unknown if none" in FACTS[name].meaning or "unknown if they" in (
+                FACTS[name].meaning
+            )
+        else:
+            assert type(known) is KINDS[FACTS[name].kind], name
 
 
 # --------------------------------------------------------------------------- the machine
