@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from oomdoctor.estimate.executor import OPTIMIZERS, Origin
+from oomdoctor.estimate.executor import Origin, is_optimizer
 from oomdoctor.estimate.nodes import Variable
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
@@ -24,8 +24,7 @@ def part_of(origin: Origin, variables: list[Variable], trainable: set[tuple[int,
         return variables[origin.variable].part
     if origin.kind == "temp":
         return "workspace"
-    scope = origin.node.partition("/")[0]
-    if scope in OPTIMIZERS or scope.rstrip("0123456789").rstrip("_") in OPTIMIZERS:
+    if is_optimizer(origin.node):
         return "optimizer"
     if origin.node.startswith("gradient_tape") and origin.dims in trainable:
         return "gradients"

@@ -132,11 +132,21 @@ def _queued(
     late = {
         n
         for n in variables
-        if all(nodes[user].name.partition("/")[0] in OPTIMIZERS for user, _, _ in edges[n])
+        if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])
     }
     waiting = [n for n in variables if n in late][-beyond:]
     kept = set(waiting)
     return rest + [n for n in variables if n not in kept] + data + waiting
+
+
+def is_optimizer(name: str) -> bool:
+    """Whether a node belongs to the optimizer's update.
+
+    Example:
+        >>> is_optimizer("cond/adam/Sqrt_13"), is_optimizer("model/conv2d/Relu")
+        (True, False)
+    """
+    return any(part in OPTIMIZERS for part in name.split("/", 2)[:2])
 
 
 def _listed(edges: list[tuple[int, int, int]], rank: list[int]) -> list[tuple[int, int, int]]:
@@ -371,10 +381,13 @@ class Executor:
         return made
 
     def _work(self, node: Node, x: list[Tensor], made: list[Tensor]) -> None:
+        held = []
         for size in kernels.temporaries(node, x, made, self.threads):
             if size >= _TINY_BYTES:
                 origin = Origin(node.name, node.op, (size,), "uint8", "temp")
-                self._drop(Tensor((), "", None, self._new(size, origin)))
+                held.append(Tensor((), "", None, self._new(size, origin)))
+        for tensor in held:
+            self._drop(tensor)
 
     def _placed(self, node: Node, x: list[Tensor], tensor: Tensor, port: int) -> Tensor:
         """Give an output its memory: an input's, or its own."""

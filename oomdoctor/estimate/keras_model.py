@@ -95,7 +95,10 @@ def _default_batch(model: Any, kind: str) -> Any:
         return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
 
     structure = getattr(model, "_inputs_struct", None)
-    x = tf.nest.map_structure(spec, inputs if structure is None else structure)
+    if structure is None:
+        # A sequential model is fed its one input bare.
+        structure = inputs if len(inputs) > 1 else inputs[0]
+    x = tf.nest.map_structure(spec, structure)
     if kind == "predict":
         return (x,)
     return (x, _default_targets(model))

@@ -19,6 +19,7 @@ GPU_WORKSPACE_NOTE = (
 
 _L2_BYTES = 256 * 1024
 _L3_BYTES = 30 * 1024**2
+_L3_BYTES_3D = 256 * 1024**2
 # Constants of TensorFlow's convolution gradients, not of this machine.
 
 ALIASES = frozenset(
@@ -76,7 +77,14 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _convolution_gradient(
-    out_image: int, filter_size: int, depth: int, width: int, batch: int, threads: int, split: bool
+    out_image: int,
+    filter_size: int,
+    depth: int,
+    width: int,
+    batch: int,
+    threads: int,
+    split: bool,
+    target_bytes: int = _L3_BYTES,
 ) -> int:
     """Return the im2col buffer of a convolution's gradient.
 
@@ -88,6 +96,7 @@ def _convolution_gradient(
         batch: Samples.
         threads: Threads inside one operation.
         split: Whether the kernel may do sample after sample, its threads sharing each.
+        target_bytes: What the kernel wants to fill.
     """
     unit = out_image * filter_size + out_image * depth + filter_size * depth
     if not unit:
@@ -95,12 +104,15 @@ def _convolution_gradient(
     if split and (batch == 1 or unit // threads >= _L2_BYTES // width):
         shards = 1
     else:
-        shards = -(-(_L3_BYTES // width) // unit)
+        shards = -(-(target_bytes // width) // unit)
     return shards * out_image * filter_size * width
 
 
+_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2"})
+
+
 def temporaries(node: Node, x: list[Tensor], out: list[Tensor], threads: int) -> list[int]:
-    """Return the bytes of each workspace a kernel takes while it runs."""
+    """Return the bytes of each workspace a kernel holds while it runs, all at once."""
     op = node.op
     if op == "Conv2DBackpropFilter" or op == "Conv2DBackpropInput":
         gradient = x[2]
@@ -118,15 +130,18 @@ def temporaries(node: Node, x: list[Tensor], out: list[Tensor], threads: int) ->
         ]  # fmt: skip
     if op == "Conv3DBackpropFilterV2" or op == "Conv3DBackpropInputV2":
         gradient = x[2]
-        filters = out[0] if op == "Conv3DBackpropFilterV2" else x[1]
+        filters, source = (out[0], x[0]) if op == "Conv3DBackpropFilterV2" else (x[1], out[0])
         width = DTYPE_BYTES.get(gradient.dtype, 4)
-        image = count(gradient.dims[1:4])
-        return [
-            _convolution_gradient(
-                image, count(filters.dims[:4]), filters.dims[4], width, gradient.dims[0], threads,
-                op == "Conv3DBackpropInputV2",
-            )
-        ]  # fmt: skip
+        size = _convolution_gradient(
+            count(gradient.dims[1:4]), count(filters.dims[:4]), filters.dims[4], width,
+            gradient.dims[0], threads, False, _L3_BYTES_3D,
+        )  # fmt: skip
+        # Beyond 25 times its inputs the kernel does without.
+        given = count(source.dims) + count(filters.dims) + count(gradient.dims)
+        return [size] if size <= 25 * given * width else []
+    if op in _PRODUCTS and x[0].dtype in ("float16", "bfloat16"):
+        # Half precision is multiplied in float32: copies of both factors and of the product.
+        return [count(t.dims) * 4 for t in (x[0], x[1], out[0])]
     if op == "MaxPoolGrad":
         return [count(x[1].dims) * 8]
     if op == "DepthwiseConv2dNativeBackpropFilter":

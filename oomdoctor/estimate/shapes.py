@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from oomdoctor.estimate.nodes import Node
+from oomdoctor.estimate.nodes import Node, Shape
 
 Dims = tuple[int, ...]
 Value = Any
@@ -351,6 +351,27 @@ def _joined(node: Node, x: list[Tensor], dims: Dims) -> Value:
     return [v for part in x[:-1] for v in (_ints(part) if part.dims != (0,) else [])]
 
 
+def _transposed(node: Node, x: list[Tensor], dims: Dims) -> Value:
+    """Return a small matrix of numbers turned over, as the gradient of a tiling needs it."""
+    if len(x[0].dims) != 2 or x[1].value != [1, 0]:
+        return None
+    rows, columns = x[0].dims
+    values = _ints(x[0])
+    return [values[row * columns + column] for column in range(columns) for row in range(rows)]
+
+
+def _cut(node: Node, x: list[Tensor], dims: Dims) -> Value:
+    values, begin = _ints(x[0]), _ints(x[1])
+    if len(dims) == 1:
+        return values[begin[0] :][: dims[0]]
+    width = x[0].dims[1]
+    return [
+        values[(begin[0] + row) * width + begin[1] + column]
+        for row in range(dims[0])
+        for column in range(dims[1])
+    ]
+
+
 def _stitched(node: Node, x: list[Tensor], dims: Dims) -> Value:
     half = len(x) // 2
     merged: dict[int, Any] = {}
@@ -373,13 +394,18 @@ _VALUES: dict[str, Callable[[Node, list[Tensor], Dims], Value]] = {
     "StridedSlice": _picked,
     "GatherV2": _gathered,
     "ConcatV2": _joined,
-    "Pack": lambda n, x, d: [_ints(t)[0] for t in x] if len(d) == 1 else None,
-    "Range": lambda n, x, d: list(range(*(_ints(t)[0] for t in x))) if d[0] <= MAX_VALUES else None,
-    "Fill": lambda n, x, d: [x[1].value] * d[0]
-    if len(d) == 1 and d[0] <= MAX_VALUES and x[1].value is not None
+    "Pack": lambda n, x, d: [v for t in x for v in _ints(t)]
+    if int(n.attrs.get("axis", 0)) == 0
     else None,
+    "Transpose": _transposed,
+    "Range": lambda n, x, d: list(range(*(_ints(t)[0] for t in x))) if d[0] <= MAX_VALUES else None,
+    "Fill": lambda n, x, d: None
+    if x[1].value is None
+    else [x[1].value] * count(d)
+    if d
+    else x[1].value,
     "InvertPermutation": lambda n, x, d: [_ints(x[0]).index(i) for i in range(d[0])],
-    "Slice": lambda n, x, d: _ints(x[0])[_ints(x[1])[0] :][: d[0]] if len(d) == 1 else None,
+    "Slice": _cut,
     "Select": lambda n, x, d: x[1].value if x[0].value else x[2].value,
     "SelectV2": lambda n, x, d: x[1].value if x[0].value else x[2].value,
     "DynamicStitch": _stitched,
@@ -445,6 +471,15 @@ def _filled(node: Node, x: list[Tensor], port: int, batch: int) -> Dims:
     return tuple(first if d is None else d for d in shape)
 
 
+def _guessed(node: Node, x: list[Tensor], shape: Shape | None, batch: int) -> Dims:
+    """Return a shape that is at least plausible, where the true one cannot be told."""
+    if node.op == "Reshape":
+        return (count(x[0].dims),)
+    if shape is None or sum(d is None for d in shape) > 1:
+        return max((t.dims for t in x), key=count, default=())
+    return tuple(batch if d is None else d for d in shape)
+
+
 def infer(node: Node, x: list[Tensor], batch: int) -> tuple[list[Tensor], bool]:
     """Return the outputs of an operation, and whether their shapes are sure.
 
@@ -480,11 +515,15 @@ def infer(node: Node, x: list[Tensor], batch: int) -> tuple[list[Tensor], bool]:
                     dims = _filled(node, x, port, batch)
             except (Unknown, IndexError, ValueError, ZeroDivisionError, TypeError):
                 sure = False
-                dims = tuple(batch if d is None else d for d in shape) if shape is not None else ()
-        whole = not dims or (len(dims) == 1 and dims[0] <= MAX_VALUES)
+                dims = _guessed(node, x, shape, batch)
+        whole = len(dims) < 2 or (len(dims) == 2 and node.op in _MATRICES)
+        whole = whole and count(dims) <= MAX_VALUES
         outputs.append(Tensor(dims, kind.dtype, _value(node, x, dims) if whole and x else None))
     return outputs, sure
 
+
+_MATRICES = frozenset({"Pack", "Slice", "Transpose"})
+"""Operations whose numbers are followed in two dimensions, too."""
 
 ELEMENTWISE = frozenset(
     {

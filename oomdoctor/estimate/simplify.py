@@ -87,6 +87,8 @@ class _Flat:
             predicate = node.op in _BRANCHES
             given = inputs[1:] if predicate else inputs
             after = (*controls, inputs[0][0]) if predicate else controls
+            if predicate:
+                given = tuple(self._gated(node, source, after) for source in given)
             if len(given) == len(body.arguments):
                 fed = dict(zip(body.arguments, given, strict=True))
                 results, effects = self.inline(body, fed, after)
@@ -112,6 +114,11 @@ class _Flat:
         for port in range(len(node.outputs)):
             sources[number, port] = (at, port)
 
+
+    def _gated(self, node: Node, source: Source, after: tuple[int, ...]) -> Source:
+        """Let a branch's input pass only once it is known which branch runs."""
+        name = f"{node.name}/{self.nodes[source[0]].name}"
+        return (self.add(Node(name, "Identity", (source,), after, (self._type_of(source),))), 0)
 
     def _handed_on(self, node: Node, inputs: tuple[Source, ...]) -> Source | None:
         """Return the input an operation gives back unchanged, if it does."""
