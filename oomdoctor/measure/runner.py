@@ -96,7 +96,7 @@ class Runner:
         Args:
             batch_size: Samples in a batch, over all replicas.
             steps: How many steps to run, at least two: the first creates what later ones keep.
-            trace: Whether to record the allocations of one more step.
+            trace: Whether to record the allocations of three more steps.
             kind: `train`, `evaluate` or `predict`.
 
         Raises:

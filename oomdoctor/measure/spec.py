@@ -74,7 +74,7 @@ class HeldTensor:
 
 @dataclass(frozen=True)
 class AllocationTrace:
-    """What held the memory when a step was at its peak."""
+    """What held the memory when a step was at its peak: the highest of the steps traced."""
 
     peak_bytes: int
     allocator_peak_bytes: int
@@ -93,8 +93,9 @@ class AllocationTrace:
     """(milliseconds since the first event, bytes in use), thinned, with the peak kept."""
     events: int
     needed_bytes: int | None = None
-    """The least limit, in whole MiB, under which these allocations succeed in this order: the
-    peak and what fragmentation adds. None where the layout of memory is not known (a GPU)."""
+    """The least limit, in whole MiB, under which the allocations of every traced step succeed in
+    their order: the peak and what fragmentation adds. None where the layout of memory is not
+    known (a GPU)."""
     extent_bytes: int | None = None
     """How far into its memory the allocator went, holes included."""
     simulated_extent_bytes: int | None = None
