@@ -95,10 +95,10 @@ class _Plan:
             for source in node.controls:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
-        if order == "grappler":
+        if order in ("grappler", "restored"):
             rank = ordering.ranks(graph, needed)
             for at, edges in enumerate(self.edges):
-                self.edges[at] = _listed(edges, rank)
+                self.edges[at] = _listed(edges, rank, restored=order == "restored")
             for targets in self.controls:
                 targets.sort(key=rank.__getitem__)
         elif order == "reverse":
@@ -149,25 +149,30 @@ def is_optimizer(name: str) -> bool:
     return any(part in OPTIMIZERS for part in name.split("/", 2)[:2])
 
 
-def _listed(edges: list[tuple[int, int, int]], rank: list[int]) -> list[tuple[int, int, int]]:
+def _listed(
+    edges: list[tuple[int, int, int]], rank: list[int], *, restored: bool
+) -> list[tuple[int, int, int]]:
     """Return the consumers of a node in the order TensorFlow lists them.
 
-    Where the walk back met them in another order than their own (the gradient of the input, of
-    the weights, of the bias), later passes were mostly seen to restore the order they were
-    made in.
+    Args:
+        edges: As they were made.
+        rank: Places from the walk back.
+        restored: Where the walk met three siblings (the gradients of input, weights and bias) in
+            another order, let them be as they were made. Passes after the walk were seen to do
+            so in some graphs, in others not, and in others in parts.
     """
     if len(edges) < 2:
         return edges
     ranked = sorted(edges, key=lambda edge: rank[edge[0]])
-    return ranked if ranked[0][0] == edges[1][0] else edges
+    return edges if restored and ranked[0][0] != edges[1][0] else ranked
 
 
 class Plans:
     """Keeps the plan of each graph, so that several batch sizes share it.
 
     Args:
-        order: How ties among ready operations are broken: `grappler`, `creation`, `reverse`, or
-            a seed.
+        order: How ties among ready operations are broken: `grappler`, `restored` (the same, but
+            see `_listed`), `creation`, `reverse`, or a seed.
     """
 
     def __init__(self, order: str | int = "grappler") -> None:
