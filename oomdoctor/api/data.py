@@ -121,7 +121,8 @@ def _measure(
     from oomdoctor.footprint.dataset import measure
     from oomdoctor.footprint.feeding import compare
 
-    held = _held_already(inventory) if machine.ram.origin == "measured" else 0
+    is_live = not inventory.files
+    held = _held_already(inventory) if is_live and machine.ram.origin == "measured" else 0
     return compare(measure(inventory, stages=stages, **how), machine, held_bytes=held)
 
 

@@ -26,10 +26,12 @@ def show(
 
         write(json.render(_as_report(value)), output)
         return
-    from oomdoctor.report import markdown, text
+    from oomdoctor.report import text
     from oomdoctor.report.views import view_of
 
     if format_ == "markdown":
+        from oomdoctor.report import markdown
+
         write(markdown.render(view_of(value, verbose=verbose)), output)
         return
     colour = output is None and wants_colour()
