@@ -9,7 +9,11 @@ In the folder (so that the paths a template falls back on exist):
 
 - `data/`: pictures in one folder per class, 3 classes
 - `x_train.npy`, `y_train.npy`: 30 pictures of 32×32×3 as uint8, and their classes
-- `data.h5`: the same as `x` and `y`;  `data.csv`: columns a, b and `label`
+- `data.h5`, `data.npz`: the same as `x` and `y`;  `arrays/`: one .npy file for each of 12
+- `data.zip`: the folder `data`;  `data.tfrecord`: pictures as PNG, `image`, and their `label`
+- `data.csv`, `data.parquet`, `data.arrow`, `table.parquet`: columns a, b and `label`
+- `audio/`, `texts/`: .wav and .txt files in one folder per class
+- `data.jsonl`: fields `text` and `label`;  `lines.txt`: a text on each line
 - `model.keras`: the model below, saved
 
 In the namespace (what a person's own program has at that point):
@@ -22,7 +26,9 @@ In the namespace (what a person's own program has at that point):
   batches of up to 240 can be made of them;  `val_dataset`: 6 samples
 - `samples`: the same samples, not batched
 - `model`: compiled, functional, takes pictures of any size and ends in three classes, with a
-  convolution, BatchNormalization, pooling and Dense. For tables: takes columns a and b
+  convolution, BatchNormalization, pooling and Dense. For tables: takes columns a and b; for audio
+  one channel of any length, for text strings, and `dataset` gives what it takes
+- `frame`: the table;  `to_sample(line)`: a text and a class
 - `build_model()`: the same anew, not compiled;  `loss_fn`, `optimizer`: for training loops
 - `batch_size` = 8, `epochs` = 1
 """
@@ -36,6 +42,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import wave
 from pathlib import Path
 
 CLASSES = 3
@@ -63,16 +70,39 @@ def build_table_model():
     return keras.Model(inputs, keras.layers.Dense(CLASSES, activation="softmax")(hidden))
 
 
+def build_audio_model():
+    """Return a model for sound of any length."""
+    import keras
+
+    inputs = keras.Input((None, 1))
+    hidden = keras.layers.Conv1D(4, 16, strides=16)(inputs)
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    return keras.Model(inputs, keras.layers.Dense(CLASSES, activation="softmax")(hidden))
+
+
+def build_text_model():
+    """Return a model for strings."""
+    import keras
+
+    inputs = keras.Input((), dtype="string")
+    words = keras.layers.TextVectorization(vocabulary=["good", "bad"], output_sequence_length=4)
+    hidden = keras.layers.Embedding(4, 2)(words(inputs))
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    return keras.Model(inputs, keras.layers.Dense(CLASSES, activation="softmax")(hidden))
+
+
 def namespace_for(kind: str | None) -> dict[str, object]:
     """Return what the code of a rule can count on; the folder is the current one."""
     import keras
     import numpy as np
+    import pandas as pd
     import tensorflow as tf
 
     x, y = np.load("x_train.npy").astype("float32"), np.load("y_train.npy")
     paths = sorted(str(path) for path in Path("data").rglob("*.png"))
     names = sorted({Path(path).parent.name for path in paths})
-    model = build_table_model() if kind == "table" else build_model()
+    builders = {"table": build_table_model, "audio": build_audio_model, "text": build_text_model}
+    model = builders.get(kind, build_model)()
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 
     def load_image(path):
@@ -82,7 +112,11 @@ def namespace_for(kind: str | None) -> dict[str, object]:
         image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
         return tf.image.resize(image, (32, 32)), label
 
-    samples = tf.data.Dataset.from_tensor_slices((x, y)).repeat(8)
+    def to_sample(line):
+        return line, tf.strings.length(line) % CLASSES
+
+    inputs = {"audio": x.reshape(len(x), -1, 1), "text": np.array(["good"] * len(x))}
+    samples = tf.data.Dataset.from_tensor_slices((inputs.get(kind, x), y)).repeat(8)
     return {
         "__name__": "snippet",
         "np": np,
@@ -98,6 +132,8 @@ def namespace_for(kind: str | None) -> dict[str, object]:
         "labels": [names.index(Path(path).parent.name) for path in paths],
         "load_image": load_image,
         "decode": decode,
+        "to_sample": to_sample,
+        "frame": pd.read_csv("data.csv"),
         "samples": samples,
         "dataset": samples.batch(8),
         "train_dataset": samples.batch(8),
@@ -122,11 +158,60 @@ def furnish(folder: Path, datasets: Path) -> None:
         (folder / "data" / kind.name).mkdir(parents=True)
         for path in sorted(kind.iterdir())[:4]:
             shutil.copy(path, folder / "data" / kind.name / path.name)
+    x, y = np.load(folder / "x_train.npy"), np.load(folder / "y_train.npy")
     with h5py.File(folder / "data.h5", "w") as file:
-        file["x"], file["y"] = np.load(folder / "x_train.npy"), np.load(folder / "y_train.npy")
+        file["x"], file["y"] = x, y
+    np.savez(folder / "data.npz", x=x, y=y)
+    (folder / "arrays").mkdir()
+    for number in range(12):
+        np.save(folder / "arrays" / f"{number}.npy", x[number])
+    furnish_tables(folder)
+    furnish_others(folder, x, y)
+    shutil.make_archive(folder / "data", "zip", folder, "data")
+    build_model().save(folder / "model.keras")
+
+
+def furnish_tables(folder: Path) -> None:
+    """Put the same table into the folder in every format."""
+    import pandas as pd
+    import pyarrow as pa
+
     rows = [f"{number / 10},{number * 2.0},{number % CLASSES}" for number in range(40)]
     (folder / "data.csv").write_text("a,b,label\n" + "\n".join(rows) + "\n")
-    build_model().save(folder / "model.keras")
+    frame = pd.read_csv(folder / "data.csv")
+    frame.to_parquet(folder / "data.parquet")
+    table = pa.Table.from_pandas(frame)
+    with pa.ipc.new_file(str(folder / "data.arrow"), table.schema) as writer:
+        writer.write(table)
+
+
+def furnish_others(folder: Path, x, y) -> None:
+    """Put records, sound and text into the folder."""
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(folder / "data.tfrecord")) as writer:
+        for image, label in zip(x, y, strict=True):
+            png = tf.train.BytesList(value=[tf.io.encode_png(image).numpy()])
+            number = tf.train.Int64List(value=[int(label)])
+            feature = {
+                "image": tf.train.Feature(bytes_list=png),
+                "label": tf.train.Feature(int64_list=number),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    lines = [{"text": "good", "label": number % CLASSES} for number in range(30)]
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    (folder / "lines.txt").write_text("good\nbad luck\n" * 15)
+    for kind in ("a", "b", "c"):
+        for parent in ("audio", "texts"):
+            (folder / parent / kind).mkdir(parents=True)
+        for number in range(3):
+            (folder / "texts" / kind / f"{number}.txt").write_text("good")
+            with wave.open(str(folder / "audio" / kind / f"{number}.wav"), "wb") as sound:
+                sound.setnchannels(1)
+                sound.setsampwidth(2)
+                sound.setframerate(16000)
+                sound.writeframes(bytes(3200))
 
 
 def run(code: str, name: str, kind: str | None) -> str | None:

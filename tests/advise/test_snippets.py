@@ -20,17 +20,41 @@ from oomdoctor.findings import Outcome
 HERE = Path(__file__).parent
 DATASETS = HERE.parent.parent / "fixtures" / "datasets"
 
-ROOTS = {"hdf5": "data.h5", "csv": "data.csv"}
-"""What a dataset of each format is called where the code runs; all others are `data`."""
+FILES = {
+    "hdf5": "data.h5",
+    "npz": "data.npz",
+    "npy": "arrays/*.npy",
+    "csv": "data.csv",
+    "parquet": "data.parquet",
+    "arrow": "data.arrow",
+    "tfrecord": "data.tfrecord",
+    "jsonl": "data.jsonl",
+    "text": "lines.txt",
+}
+"""What the file of each format is called where the code runs."""
+
+FOLDERS = {"audio": "audio", "text": "texts"}
+"""What the folder of each kind is called there; all others are `data`."""
 
 
 def with_real_paths(values):
-    """The facts of a case, about data that is there."""
-    return {
-        **values,
-        "data.root": ROOTS.get(values["data.format"], "data"),
+    """The facts of a case, about data that is there; what a case does not know stays unknown."""
+    folder = FOLDERS.get(values["data.kind"], "data")
+    paths = {
+        "data.root": folder,
+        "data.train_path": folder if values["data.archive_path"] is None else "extracted/data",
+        "data.validation_path": folder,
+        "data.file_path": FILES.get(values["data.format"]),
+        "data.archive_path": "data.zip",
         "data.array_path": "x_train.npy",
         "data.labels_path": "y_train.npy",
+        "data.input_key": "x",
+        "data.label_key": "y",
+    }
+    return {
+        **values,
+        **{name: real for name, real in paths.items() if values[name] is not None},
+        "data.color_mode": None,  # the model there takes three channels
     }
 
 
