@@ -159,7 +159,8 @@ def replay(
         >>> replay([(1, 1000), (2, 5000), (1, -1), (3, 600)])
         (6144, 6144)
     """
-    allocator, where = Bfc(limit_bytes, growth=growth), {}
+    allocator = Bfc(limit_bytes, growth=growth)
+    where: dict[int, int] = {}
     for buffer, size_bytes in events:
         if size_bytes < 0:
             allocator.release(where.pop(buffer))

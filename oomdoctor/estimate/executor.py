@@ -129,11 +129,7 @@ def _queued(
     beyond = len(variables) * 11 // 10 - _QUEUE
     if beyond <= 0:
         return rest + variables + data
-    late = {
-        n
-        for n in variables
-        if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])
-    }
+    late = {n for n in variables if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])}
     waiting = [n for n in variables if n in late][-beyond:]
     kept = set(waiting)
     return rest + [n for n in variables if n not in kept] + data + waiting
@@ -230,6 +226,8 @@ class Executor:
         self.batch = batch
         self.threads = threads
         self._variables: list[Buffer] = []
+        self._copied: set[int] = set()
+        """Variables that are updated row by row, which are copied whenever they are read."""
         self._kinds = variables
         self._plans = Plans() if plans is None else plans
         for number, variable in enumerate(variables):
@@ -279,6 +277,7 @@ class Executor:
         """
         fed: dict[int, Tensor] = {}
         held: list[Tensor] = []
+        self._copied = _updated_by_row(graph)
         for number in graph.arguments:
             node = graph.nodes[number]
             if number in arguments:
@@ -426,7 +425,7 @@ class Executor:
         number = x[0].value
         kind = node.outputs[0]
         dims = tuple(d or 0 for d in kind.shape or ())
-        if number is None:
+        if number is None or number in self._copied:
             return [self._allocated(node, Tensor(dims, kind.dtype))]
         return [self._share(Tensor(dims, kind.dtype, None, self._variables[number]))]
 
@@ -510,7 +509,9 @@ class Executor:
     def _unstack(self, node: Node, x: list[Tensor]) -> list[Tensor]:
         source = x[0]
         rows = source.dims[0] if source.dims else 0
-        children = [self._allocated(node, Tensor(source.dims[1:], source.dtype)) for _ in range(rows)]
+        children = [
+            self._allocated(node, Tensor(source.dims[1:], source.dtype)) for _ in range(rows)
+        ]
         return [Tensor((), "variant", None, Buffer(None, children))]
 
     def _list_length(self, node: Node, x: list[Tensor]) -> list[Tensor]:
@@ -550,7 +551,9 @@ class Executor:
             flat = self._plans.unrolled(body, trips, parallel)
             return self._run(flat, dict(zip(flat.arguments, state, strict=True)))
         for _ in range(MAX_LOOP):
-            test = self._run(cond, {n: self._share(t) for n, t in zip(cond.arguments, state, strict=True)})
+            test = self._run(
+                cond, {n: self._share(t) for n, t in zip(cond.arguments, state, strict=True)}
+            )
             proceed = test[0].value
             self._drop(test[0])
             if not proceed:
@@ -574,6 +577,18 @@ class Executor:
 _NOTHING = Tensor((), "none")
 _SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"})
 """Losses that write their gradient, the second output, into the logits."""
+
+
+def _updated_by_row(graph: Graph) -> set[int]:
+    found = set()
+    for node in graph.nodes:
+        if node.op.startswith(("ResourceScatter", "ResourceSparseApply")):
+            source = graph.nodes[node.inputs[0][0]]
+            while source.op == "Identity":
+                source = graph.nodes[source.inputs[0][0]]
+            if source.variable is not None:
+                found.add(source.variable)
+    return found
 
 
 def _is_untouched(op: str, x: list[Tensor], out: Tensor) -> bool:

@@ -53,7 +53,7 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
     step = {"train": model.train_step, "evaluate": model.test_step, "predict": model.predict_step}
     with _built_optimizer(model, kind):
         function = tf.function(
-            lambda data: step[kind](data),
+            step[kind],
             input_signature=[specs],
             autograph=False,  # Keras traces its own step without it
             jit_compile=False,
@@ -190,9 +190,7 @@ def _workload(model: Any) -> Workload:
     )
 
 
-def _layers_by_scope(
-    graph: Graph, variables: list[Variable], layers: list[str]
-) -> dict[str, str]:
+def _layers_by_scope(graph: Graph, variables: list[Variable], layers: list[str]) -> dict[str, str]:
     """Return the layer of each scope; graphs number their scopes anew, so names alone lie.
 
     Where a scope reads a variable, the variable's own path names the layer.

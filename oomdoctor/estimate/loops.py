@@ -20,9 +20,7 @@ def trip_count(cond: Graph, body: Graph, state: list[Tensor]) -> int | None:
 
     Only the whole numbers are followed from round to round.
     """
-    counters = [
-        at for at, tensor in enumerate(state) if not tensor.dims and "int" in tensor.dtype
-    ]
+    counters = [at for at, tensor in enumerate(state) if not tensor.dims and "int" in tensor.dtype]
     values = [t._replace(buffer=None) for t in state]
     for trip in range(MAX_TRIPS):
         proceed = _value(cond, values, 0)
@@ -49,7 +47,9 @@ def _value(graph: Graph, arguments: list[Tensor], at: int) -> int | bool | None:
             node = graph.nodes[number]
             if node.op == "Const":
                 kind = node.outputs[0]
-                known[number] = [Tensor(tuple(d or 0 for d in kind.shape or ()), kind.dtype, node.value)]
+                known[number] = [
+                    Tensor(tuple(d or 0 for d in kind.shape or ()), kind.dtype, node.value)
+                ]
             else:
                 given = [outputs(source)[port] for source, port in node.inputs]
                 known[number] = infer(node, given, 1)[0]
@@ -85,9 +85,7 @@ def unrolled(body: Graph, trips: int, parallel: int) -> Graph:
             at[number] = begin + len(at)
         for number in order:
             node = body.nodes[number]
-            inputs = tuple(
-                place[s] if s in arguments else (at[s], port) for s, port in node.inputs
-            )
+            inputs = tuple(place[s] if s in arguments else (at[s], port) for s, port in node.inputs)
             controls = tuple(at[c] for c in node.controls if c in at)
             nodes.append(
                 Node(node.name, node.op, inputs, controls, node.outputs, node.attrs, node.bodies,

@@ -32,9 +32,7 @@ def ranks(graph: Graph, needed: set[int]) -> list[int]:
     swaps = len(graph.nodes) >= SMALL_GRAPH
     nodes = graph.nodes
     before = [
-        [source for source, _ in node.inputs] + list(node.controls)
-        if number in needed
-        else []
+        [source for source, _ in node.inputs] + list(node.controls) if number in needed else []
         for number, node in enumerate(nodes)
     ]
     sinks = _sinks(graph)
@@ -55,9 +53,7 @@ def _sinks(graph: Graph) -> list[int]:
     return list(found) or list(dict.fromkeys(graph.effects))
 
 
-def _remaining(
-    graph: Graph, sink: int, before: list[list[int]], swaps: bool
-) -> list[int]:
+def _remaining(graph: Graph, sink: int, before: list[list[int]], swaps: bool) -> list[int]:
     """Return the inputs of a result once the control inputs that others imply are gone."""
     nodes = graph.nodes
     data = [source for source, _ in nodes[sink].inputs]

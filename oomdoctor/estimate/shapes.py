@@ -166,9 +166,7 @@ def _strided_slice(node: Node, x: list[Tensor]) -> Dims:
 
 def _slice(node: Node, x: list[Tensor]) -> Dims:
     begin, size = _ints(x[1]), _ints(x[2])
-    return tuple(
-        d - b if s == -1 else s for d, b, s in zip(x[0].dims, begin, size, strict=True)
-    )
+    return tuple(d - b if s == -1 else s for d, b, s in zip(x[0].dims, begin, size, strict=True))
 
 
 def _pad(node: Node, x: list[Tensor]) -> Dims:
@@ -272,7 +270,9 @@ _RULES: dict[str, Callable[[Node, list[Tensor]], Dims]] = {
     "MaxPool3DGrad": _like(0),
     "BiasAdd": _like(0),
     "Cumsum": _like(0),
-    **dict.fromkeys(("Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"), _reduce),
+    **dict.fromkeys(
+        ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"), _reduce
+    ),
 }
 
 
@@ -394,16 +394,14 @@ _VALUES: dict[str, Callable[[Node, list[Tensor], Dims], Value]] = {
     "StridedSlice": _picked,
     "GatherV2": _gathered,
     "ConcatV2": _joined,
-    "Pack": lambda n, x, d: [v for t in x for v in _ints(t)]
-    if int(n.attrs.get("axis", 0)) == 0
-    else None,
+    "Pack": lambda n, x, d: (
+        [v for t in x for v in _ints(t)] if int(n.attrs.get("axis", 0)) == 0 else None
+    ),
     "Transpose": _transposed,
     "Range": lambda n, x, d: list(range(*(_ints(t)[0] for t in x))) if d[0] <= MAX_VALUES else None,
-    "Fill": lambda n, x, d: None
-    if x[1].value is None
-    else [x[1].value] * count(d)
-    if d
-    else x[1].value,
+    "Fill": lambda n, x, d: (
+        None if x[1].value is None else [x[1].value] * count(d) if d else x[1].value
+    ),
     "InvertPermutation": lambda n, x, d: [_ints(x[0]).index(i) for i in range(d[0])],
     "Slice": _cut,
     "Select": lambda n, x, d: x[1].value if x[0].value else x[2].value,

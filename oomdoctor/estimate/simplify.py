@@ -114,7 +114,6 @@ class _Flat:
         for port in range(len(node.outputs)):
             sources[number, port] = (at, port)
 
-
     def _gated(self, node: Node, source: Source, after: tuple[int, ...]) -> Source:
         """Let a branch's input pass only once it is known which branch runs."""
         name = f"{node.name}/{self.nodes[source[0]].name}"

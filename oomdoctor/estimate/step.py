@@ -181,7 +181,7 @@ def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
 
 def _assumptions(simulation: Simulation, jit: bool) -> tuple[str, ...]:
     said = [
-        "one inter-op thread; with more, operations overlap and the peak can differ by some percent",
+        "one inter-op thread; with more, operations overlap and the peak differs by some percent",
         f"{simulation.threads} threads inside an operation; " + GPU_WORKSPACE_NOTE,
     ]
     if jit:

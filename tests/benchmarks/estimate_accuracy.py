@@ -32,6 +32,7 @@ MEDIAN_LIMIT, P95_LIMIT = 0.035, 0.12
 QUICK = ("mlp", "cnn", "vgg_like", "transformer", "lstm", "vision_transformer", "autoencoder")
 OPTIMIZERS = ("adam", "sgd")
 PRECISIONS = ("float32", "mixed_float16")
+ALTERNATIVES = ("sum_of_outputs", "twice_outputs", "four_times_parameters", "grappler")
 
 
 def estimates_of(case: models.Case, optimizer: str, precision: str, grappler: bool) -> list[Any]:
@@ -142,7 +143,13 @@ def table(arguments: argparse.Namespace) -> Any:
                          "highest": truth["highest"], "threads_spread": spread, **row}
                     )  # fmt: skip
     frame = pd.DataFrame(rows)
-    for name in ("estimate", "sum_of_outputs", "twice_outputs", "four_times_parameters", "grappler"):
+    for name in (
+        "estimate",
+        "sum_of_outputs",
+        "twice_outputs",
+        "four_times_parameters",
+        "grappler",
+    ):
         frame[f"{name}_error"] = frame[name] / frame["measured"] - 1
     return frame
 
@@ -164,10 +171,12 @@ def verdict(frame: Any) -> bool:
         if label == "all":
             holds = errors.median() <= MEDIAN_LIMIT and errors.quantile(0.95) <= P95_LIMIT
             holds = holds and not below
-    for name in ("sum_of_outputs", "twice_outputs", "four_times_parameters", "grappler"):
+    for name in ALTERNATIVES:
         errors = frame[f"{name}_error"].dropna().abs()
         if len(errors):
-            print(f"  {name}: median {errors.median():.0%}, 95th percentile {errors.quantile(0.95):.0%}")
+            print(
+                f"  {name}: median {errors.median():.0%}, 95th percentile {errors.quantile(0.95):.0%}"
+            )
     return bool(holds)
 
 

@@ -269,7 +269,9 @@ def custom_train_step() -> Any:
 
     inputs = x = keras.Input((48, 48, 3))
     for filters in (32, 64, 128):
-        x = layers.Conv2D(filters, 3, strides=2, padding="same", activation="relu")(_conv(x, filters))
+        x = layers.Conv2D(filters, 3, strides=2, padding="same", activation="relu")(
+            _conv(x, filters)
+        )
     x = layers.GlobalAveragePooling2D()(x)
     return Noisy(inputs, layers.Dense(10, "softmax")(x))
 
@@ -290,9 +292,7 @@ def subclassed() -> Any:
                 for _ in range(3)
                 for layer in (layers.Dense(256, "gelu"), layers.Dense(256, "gelu"))
             ]
-            self.back = [
-                layer for _ in range(3) for layer in (layers.Dense(196), layers.Dense(96))
-            ]
+            self.back = [layer for _ in range(3) for layer in (layers.Dense(196), layers.Dense(96))]
             self.reshape = layers.Reshape((196, 96))
             self.swap = layers.Permute((2, 1))
             self.pool = layers.GlobalAveragePooling1D()
@@ -421,13 +421,11 @@ def specs(case: Case, model: Any, batch: int | None) -> tuple[Any, Any]:
     """Return the TensorSpecs of inputs and targets with the given batch dimension."""
     import tensorflow as tf
 
-    shapes = [(48, 48, 3)] if case.name == "none" else None
     inputs = getattr(model, "inputs", None) if case.name != "subclassed" else None
     if inputs:
         x = [tf.TensorSpec((batch, *i.shape[1:]), i.dtype, name=i.name) for i in inputs]
     else:
         x = [tf.TensorSpec((batch, 56, 56, 3), "float32")]
-    del shapes
     outputs = model.outputs if inputs else [None]
     y = []
     for loss, output in zip(case.loss.split("+"), outputs, strict=True):

@@ -1,0 +1,48 @@
+import pytest
+
+from oomdoctor.estimate.nodes import Node, TensorType
+from oomdoctor.estimate.shapes import Tensor, infer
+
+
+def outputs(op, inputs, shape, *, batch=8, **attrs):
+    node = Node(op, op, (), (), (TensorType("float32", shape),), attrs)
+    return infer(node, inputs, batch)
+
+
+def numbers(*values):
+    return Tensor((len(values),), "int32", list(values))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "shape", "attrs", "expected"),
+    [
+        ("Reshape", [Tensor((8, 6), "float32"), numbers(-1, 3)], (None, 3), {}, (16, 3)),
+        ("MatMul", [Tensor((8, 5), "float32"), Tensor((7, 5), "float32")], (None, 7),
+         {"transpose_b": True}, (8, 7)),
+        ("Einsum", [Tensor((8, 4, 5), "float32"), Tensor((5, 2, 3), "float32")],
+         (None, 4, 2, 3), {"equation": "abc,cde->abde"}, (8, 4, 2, 3)),
+        ("Mul", [Tensor((8, 1, 3), "float32"), Tensor((4, 3), "float32")], (None, 4, 3), {},
+         (8, 4, 3)),
+        ("Sum", [Tensor((8, 4, 3), "float32"), numbers(1)], (None, 3), {}, (8, 3)),
+        ("Transpose", [Tensor((8, 4, 3), "float32"), numbers(2, 0, 1)], (3, None, 4), {},
+         (3, 8, 4)),
+        ("Conv2D", [Tensor((8, 9, 9, 3), "float32"), Tensor((3, 3, 3, 5), "float32")],
+         (None, 7, 7, 5), {}, (8, 7, 7, 5)),
+    ],
+)  # fmt: skip
+def test_an_open_dimension_is_worked_out(op, inputs, shape, attrs, expected):
+    found, sure = outputs(op, inputs, shape, **attrs)
+    assert sure
+    assert found[0].dims == expected
+
+
+def test_what_cannot_be_told_is_said_to_be_unsure():
+    found, sure = outputs("NobodyKnows", [Tensor((3,), "float32")], None)
+    assert not sure
+    assert found[0].dims == (3,)
+
+
+def test_the_numbers_of_a_shape_are_followed():
+    node = Node("Shape", "Shape", (), (), (TensorType("int32", (3,)),))
+    found, _ = infer(node, [Tensor((8, 4, 3), "float32")], 8)
+    assert found[0].value == [8, 4, 3]
