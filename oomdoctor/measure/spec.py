@@ -96,6 +96,8 @@ class AllocationTrace:
     """The least limit, in whole MiB, under which the allocations of every traced step succeed in
     their order: the peak and what fragmentation adds. None where the layout of memory is not
     known (a GPU)."""
+    needed_low_bytes: int | None = None
+    """The same for the traced step that needed least: below it no order of ops is known to fit."""
     extent_bytes: int | None = None
     """How far into its memory the allocator went, holes included."""
     simulated_extent_bytes: int | None = None

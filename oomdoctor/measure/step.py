@@ -184,7 +184,8 @@ def highest(traces: Sequence[AllocationTrace]) -> AllocationTrace:
     """Return the trace with the highest peak, and the most memory that any of them needed."""
     needed = [trace.needed_bytes for trace in traces if trace.needed_bytes is not None]
     top = max(traces, key=lambda trace: trace.peak_bytes)
-    return replace(top, needed_bytes=max(needed, default=None))
+    low, high = min(needed, default=None), max(needed, default=None)
+    return replace(top, needed_bytes=high, needed_low_bytes=low)
 
 
 def device_name() -> str:
