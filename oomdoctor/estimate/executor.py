@@ -95,7 +95,7 @@ class _Plan:
             for source in node.controls:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
-        if order in ("grappler", "restored"):
+        if order in ("grappler", "restored", "late"):
             rank = ordering.ranks(graph, needed)
             for at, edges in enumerate(self.edges):
                 self.edges[at] = _listed(edges, rank, restored=order == "restored")
@@ -109,28 +109,35 @@ class _Plan:
             for edges in self.edges:
                 shuffle(edges)
         roots = [n for n in sorted(needed) if not self.pending[n]]
-        self.roots = _queued(nodes, roots, self.edges)
+        self.roots = _queued(nodes, roots, self.edges, late=order == "late")
 
 
 def _queued(
-    nodes: list[Node], roots: list[int], edges: list[list[tuple[int, int, int]]]
+    nodes: list[Node],
+    roots: list[int],
+    edges: list[list[tuple[int, int, int]]],
+    *,
+    late: bool = False,
 ) -> list[int]:
     """Return the nodes without inputs in the order they start.
 
     Variables are read before anything is computed, so data comes last. But the thread pool's
     queue holds 1024 tasks; the thread that fills it then helps out and is caught in the step
     itself. What it had not queued by then, mostly reads for the optimizer, starts after the
-    backward pass, and the gradients wait for it.
+    backward pass, and the gradients wait for it. In some models this was seen with shorter
+    queues, too: with `late`, all reads for the optimizer come last, which is the worst case.
     """
     data = [n for n in roots if nodes[n].op == "Placeholder" and nodes[n].variable is None]
     variables = [n for n in roots if nodes[n].variable is not None]
     rest = [n for n in roots if nodes[n].op != "Placeholder"]
     # Grappler merges equal constants; about as many remain as a tenth of the variables.
     beyond = len(variables) * 11 // 10 - _QUEUE
-    if beyond <= 0:
+    if beyond <= 0 and not late:
         return rest + variables + data
-    late = {n for n in variables if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])}
-    waiting = [n for n in variables if n in late][-beyond:]
+    waiting = [
+        n for n in variables if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])
+    ]
+    waiting = waiting if late else waiting[-beyond:]
     kept = set(waiting)
     return rest + [n for n in variables if n not in kept] + data + waiting
 
@@ -168,7 +175,7 @@ class Plans:
 
     Args:
         order: How ties among ready operations are broken: `grappler`, `restored` (the same, but
-            see `_listed`), `creation`, `reverse`, or a seed.
+            see `_listed`), `late` (see `_queued`), `creation`, `reverse`, or a seed.
     """
 
     def __init__(self, order: str | int = "grappler") -> None:

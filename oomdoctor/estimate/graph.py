@@ -16,7 +16,7 @@ _ATTRS = frozenset(
         "ellipsis_mask", "end_mask", "equation", "adj_x", "adj_y", "keep_dims", "ksize",
         "new_axis_mask", "num_split", "out_type", "output_type", "padding", "shrink_axis_mask",
         "squeeze_dims", "SrcT", "strides", "transpose_a", "transpose_b", "explicit_paddings", "num",
-        "element_dtype", "dtype", "is_training", "parallel_iterations",
+        "element_dtype", "dtype", "is_training", "parallel_iterations", "_XlaMustCompile",
     }
 )  # fmt: skip
 _BODIES = ("f", "body", "cond", "then_branch", "else_branch", "branches")
