@@ -164,9 +164,9 @@ FIELDS = {
     "use_instead": "code to paste, as Python; facts in braces become literals, so write no quotes "
     "around them. A fact that `when` does not read needs a value to fall back on, "
     "`{data.batch_size|32}`. A line that begins with `{?data.labels_path}` is kept only where that "
-    "fact is known and not false, one with `{!data.labels_path}` only where it is not. A brace that "
-    "is meant is written twice. A report indents the code by five columns, so keep its lines to 75 "
-    "characters",
+    "fact is known and not false, one with `{!data.labels_path}` only where it is not. A brace "
+    "that is meant is written twice. A report indents the code by five columns, so keep its lines "
+    "to 75 characters",
     "speed": "what the remedy does to the time of an epoch. Tables print what stands before the "
     "first comma, colon, semicolon or full stop: say the most in up to 32 characters",
     "effort": "`one line`, `a few lines` or `a rewrite`",
