@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from oomdoctor.diagnose.bfc_dump import DumpReader
@@ -22,6 +23,20 @@ from oomdoctor.units import KIB, MIB
 _MOST_OF_A_KIND = 40
 _MOST_FIGURES = 4096
 _MOST_TEXT = 400
+_MOST_WRAPPED = 2000
+_OPEN = (
+    "trying to",
+    "trying to allocate",
+    "oom when",
+    "when allocating",
+    "when allocating tensor",
+    "allocating tensor with",
+    "failed to allocate",
+    "unable to",
+    "unable to allocate",
+    "out of memory while",
+)
+"""How the first half of a message ends where something has wrapped it."""
 _PROGRESS_WORDS = ("epoch", "loss", "/step", "it/s", "step", "accuracy", "[==")
 _PROGRESS = re.compile(
     r"\bepoch[ #:=]{1,3}(?P<epoch>\d{1,7})|\b\d{1,9}/\d{1,9} ?\[|\bloss\b ?[:=]|global_step/sec"
@@ -64,6 +79,7 @@ class _Collector:
         self._last_progress: int | None = None
         self._epochs = 0
         self._has_text = False
+        self._half = ""
 
     def take(self, number: int, text: str) -> None:
         self._lines = max(self._lines, number)
@@ -81,8 +97,14 @@ class _Collector:
 
     def _messages(self, number: int, text: str, low: str) -> bool:
         """Keep what the line says; return whether that is anything."""
+        if self._half:
+            text, self._half = f"{self._half} {text.strip()}"[:_MOST_WRAPPED], ""
+            low = text.lower()
         if not _may_be_known(low):
             return False
+        if low.rstrip().endswith(_OPEN):
+            self._half = text.rstrip()[-_MOST_WRAPPED:]
+            return True
         taken = set()
         for needle, place, pattern in NEEDLES:
             if needle in low and place not in taken:
@@ -121,6 +143,8 @@ class _Collector:
             self._frames.append(frame)
 
     def _keep(self, event: Event) -> None:
+        if event.kind == "bfc_not_failure" and event.bytes is None:
+            event = self._taken_back(event)
         if event.kind == "bfc_failure":
             self._dumps.failed(event.line, event.allocator)
         first = self._first.setdefault(event.kind, [])
@@ -128,6 +152,14 @@ class _Collector:
             first.append(event)
         else:
             self._last.setdefault(event.kind, deque(maxlen=_MOST_OF_A_KIND)).append(event)
+
+    def _taken_back(self, event: Event) -> Event:
+        """The failure that the line before told of, which was none: logs are wrapped."""
+        for kept in (self._last, self._first):
+            failures = kept.get("bfc_failure")
+            if failures and 0 < event.line - failures[-1].line <= 3:
+                return replace(failures.pop(), kind=event.kind)
+        return event
 
     def log(self, notes: tuple[str, ...]) -> Log:
         self._dumps.close()

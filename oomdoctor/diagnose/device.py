@@ -25,7 +25,7 @@ WHOLE_ARRAY_BYTES = 64 * MIB
 def device_candidates(log: Log, request: Request) -> list[Candidate]:
     """Return what may have made a device's allocator fail; nothing where it did not."""
     if not log.has(*FAILURES):
-        if log.has("exhausted") and not log.has("disk_full", "quota"):
+        if log.has("exhausted") and not log.has("disk_full", "quota", "file_failure"):
             why = "TensorFlow reports exhausted memory, without saying where."
             return [Candidate("gpu_exhausted", 0.66, why, places(log.of("exhausted")))]
         return []

@@ -45,6 +45,10 @@ _LOGGED_BY_TENSORFLOW = re.compile(r"[\w.]+\.(?:cc|h):\d+\]")
 _MOST_IN_A_LINE = 4
 STEP_SHARE = 0.05
 """A step upward counts from this share of the whole growth."""
+_LEAST_GROWTH = 0.25
+_LEAST_STEADY_GROWTH = 0.1
+_MANY = 8
+"""From so many figures on, a steady climb tells more than its height."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +126,25 @@ def _growth(figures: list[Figure], least_steps: int) -> Growth | None:
         return None
     first, last = figures[0].bytes, figures[-1].bytes
     grown = last - first
-    if grown < 0.25 * first or grown < 32 * MIB or last < 0.9 * max(f.bytes for f in figures):
+    if grown < 32 * MIB or last < 0.9 * max(f.bytes for f in figures):
         return None
     rises = [after.bytes - before.bytes for before, after in pairwise(figures)]
     steps = sum(rise >= STEP_SHARE * grown for rise in rises)
     falls = -sum(rise for rise in rises if rise < 0)
     # A steady climb in many small steps has none that is large.
     steady = sum(rise > 0 for rise in rises) >= 0.8 * len(rises) and max(rises) < 0.5 * grown
-    if falls > 0.5 * grown or (steps < least_steps and not steady):
+    if falls > 0.5 * grown or (steps < least_steps and not steady) or _has_settled(figures):
+        return None
+    is_long = steady and len(figures) >= _MANY
+    if grown < (_LEAST_STEADY_GROWTH if is_long else _LEAST_GROWTH) * first:
         return None
     return Growth(tuple(figures), max(steps, least_steps))
+
+
+def _has_settled(figures: list[Figure]) -> bool:
+    """Whether nothing was added in the last third of many figures: then it was a warm-up."""
+    if len(figures) < 1.5 * _MANY:
+        return False
+    grown = figures[-1].bytes - figures[0].bytes
+    late = figures[-1].bytes - figures[-(len(figures) // 3)].bytes
+    return late < STEP_SHARE * grown

@@ -57,6 +57,9 @@ def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
         return []
     kinds = {event.kind for event in kills}
     confidence, why = 0.55, "perhaps system RAM: the kernel of the notebook died without a word."
+    if log.has("host_warning"):
+        confidence = 0.7
+        why = "most likely system RAM: large allocations came, and then the notebook's kernel died."
     if "killed" in kinds:
         confidence = 0.75
         why = "most likely system RAM: the process was killed from outside, without a traceback."

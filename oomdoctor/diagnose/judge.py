@@ -108,6 +108,9 @@ def _nothing(log: Log) -> list[Candidate]:
     if log.has("disk_full"):
         why = "disk space, not memory."
         found.append(Candidate("not_memory", 0.95, why, places(log.of("disk_full"))))
+    if log.has("file_failure"):
+        why = "room for a file (the disk, a quota, or open files), not memory."
+        found.append(Candidate("not_memory", 0.9, why, places(log.of("file_failure"))))
     if log.has("quota"):
         why = "a quota or a limit of a service, not memory."
         found.append(Candidate("not_memory", 0.85, why, places(log.of("quota"))))
@@ -119,6 +122,9 @@ def _nothing(log: Log) -> list[Candidate]:
     elif log.has("cuda_fault"):
         why = "nothing: a kernel on the GPU went to memory that was not its own, which is a fault."
         found.append(Candidate("not_memory", 0.62, why, places(log.of("cuda_fault"))))
+    elif log.has("driver_fault"):
+        why = "nothing: the GPU's driver does not fit the CUDA library, so no GPU was used."
+        found.append(Candidate("not_memory", 0.52, why, places(log.of("driver_fault"))))
     elif log.has("crash"):
         why = "nothing that the log shows: the program crashed for another reason."
         found.append(Candidate("not_memory", 0.58, why, places(log.of("crash"))))

@@ -15,8 +15,10 @@ from oomdoctor.units import format_bytes
 
 _LIBRARY = re.compile(
     r"(?:site|dist)-packages|[/\\]lib[/\\]python\d|[/\\](?:tensorflow|keras)[/\\](?:python|src)[/\\]"
-    r"|^<frozen|tensorflow_core|importlib|ipykernel"
+    r"|^<frozen|tensorflow_core|importlib|ipykernel_launcher"
 )
+_CELL = re.compile(r"^<ipython-input-|[/\\]ipykernel_\d{1,9}[/\\]\d{1,20}\.py$")
+"""The file that IPython and Jupyter give a cell."""
 _WRAPPERS = re.compile(
     r"^(?:gradient_tape|gradients?|training|train_step|while|cond|body|loss|metrics|Adam\w*|SGD\w*"
     r"|RMSprop\w*|optimizer\w*|StatefulPartitionedCall\w*|PartitionedCall\w*|replica_\d+|tower_\d+"
@@ -231,5 +233,7 @@ def _source_line(log: Log) -> str | None:
 
 
 def _named(frame: Frame) -> str:
+    if _CELL.search(frame.file):
+        return f"the cell, line {frame.source_line}"
     name = re.split(r"[/\\]", frame.file)[-1]
     return f"{name}:{frame.source_line}"

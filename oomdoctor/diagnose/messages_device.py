@@ -8,9 +8,9 @@ ALLOCATORS = (
     # 1.x to main: the caller can do without it. Nothing failed.
     known(
         "bfc_not_failure",
-        "this is not a failure|freed_by_count",
+        "this is not a failure|freed_by_count|ran out of memory trying to allocate",
         rf"(?:allocator \((?P<allocator>[^()]{{1,80}})\) )?ran out of memory trying to allocate "
-        rf"(?P<size>{SIZE})|this is not a failure",
+        rf"(?P<size>{SIZE})[^\n]{{0,30}}?(?:the caller|freed_by_count)|this is not a failure",
     ),
     # 0.x: no allocator; 1.4: no rounding; 2.2: "requested by op"; main: "from the lower end".
     known(
@@ -19,7 +19,7 @@ ALLOCATORS = (
         rf"(?:allocator \((?P<allocator>[^()]{{1,80}})\) )?ran out of memory trying to allocate "
         rf"(?P<size>{SIZE})(?: \(rounded to (?P<n>\d{{1,20}})\))?"
         r"(?: from the \w+ end)?(?:\s?requested by op (?P<op>[^\s\\]{0,300}))?",
-        unless="this is not a failure|freed_by_count",
+        unless="this is not a failure|freed_by_count|the caller",
     ),
     # >= 1.5 has type, device and allocator; before, the shape alone; 0.6: `shapedim { size: 64 }`.
     known(
@@ -123,6 +123,12 @@ LIBRARY = (
         r"|matching major version|CU\w+_STATUS_(?:ARCH|VERSION)_MISMATCH"
         r"|insufficient driver version|cudnn[^\n]{0,60}version mismatch",
         unless="possibly insufficient driver version",
+    ),
+    # Printed with CUDNN_STATUS_NOT_INITIALIZED whatever the reason is; mostly it is the driver.
+    known(
+        "driver_doubt",
+        "possibly insufficient driver version",
+        r"possibly insufficient driver version",
     ),
     known(
         "library_handle",

@@ -22,10 +22,12 @@ HOST = (
     known(
         "allocation_failure",
         "bad_alloc|bad allocation|cannot allocate memory|can't allocate memory|not enough memory"
-        "|paging file is too small|error code 1455|insufficient memory",
+        "|paging file is too small|error code 1455|insufficient memory|cannot allocate vector"
+        "|llvm error: out of memory",
         r"std::bad_alloc|bad allocation|cannot allocate memory"
         r"|(?:can't allocate memory|not enough memory): you tried to allocate (?P<n>\d{1,20})"
-        r"|not enough memory|paging file is too small|error code 1455|insufficient memory",
+        r"|not enough memory|paging file is too small|error code 1455|insufficient memory"
+        rf"|cannot allocate vector of size (?P<size>{SIZE})|llvm error: out of memory",
         unless="callbackerroroutofmemory",
     ),
     # 1.x: "of system memory"; the logger prints it five times at most.
@@ -77,7 +79,8 @@ END = (
         "kernel_died",
         "kernel|canceled future for execute_request",
         r"kernel (?:appears to have |has |unexpectedly )?(?:died|crashed)|kernel died|dead kernel"
-        r"|your session crashed|canceled future for execute_request",
+        r"|your session crashed|canceled future for execute_request"
+        r"|restarter: restarting kernel|root:kernel \S{1,60} restarted",
     ),
     known("session_crash", "your session crashed", r"your session crashed"),
     known(
@@ -111,6 +114,14 @@ OTHER = (
         "no space left|disk quota exceeded|errno 28",
         r"no space left on device|disk quota exceeded|errno 28",
     ),
+    # Where a file cannot be written, old versions name the file and nothing else.
+    known(
+        "file_failure",
+        "exhausted",
+        r"resource.?exhausted(?:error)?(?: \(see above for traceback\))?: ?(?:[a-z]:)?"
+        r"[^\s:;]{1,400}(?:\.tempstate\d|\.data-\d{5}-of-\d{5}|\.ckpt\b|\.tfrecords?\b)",
+        unless="no space left|disk quota exceeded",
+    ),
     known(
         "quota",
         "quota|larger than max|too many|rate limit",
@@ -131,6 +142,12 @@ OTHER = (
         r"external/xla/|xlaruntimeerror|jaxlib|pjrt_",
     ),
     known("exhausted", "exhausted", r"resource.?exhausted"),
+    known(
+        "driver_fault",
+        "does not match dso|version is insufficient|library version mismatch",
+        r"kernel version \S{1,40} does not match DSO|CUDA driver version is insufficient"
+        r"|driver/library version mismatch",
+    ),
     known(
         "cuda_fault",
         "illegal memory access|cuda_error_illegal|cuda_error_launch|cuda_error_misaligned",

@@ -65,7 +65,8 @@ def find_request(log: Log) -> Request:
     size, is_rounded = _size(event, header)
     device = event.device or _device(allocator) or (header.device if header else None)
     in_use = dump.in_use_bytes if dump else None
-    if in_use is None and dump is not None and dump.chunks:
+    # The chunks of a dump that was cut off are not all there are.
+    if in_use is None and dump is not None and dump.chunks and dump.limit_bytes is not None:
         in_use = sum(size * count for size, count in dump.chunks)
     if in_use is None:
         in_use = next((e.bytes for e in log.of("xla_hbm") if e.limit_bytes), None)

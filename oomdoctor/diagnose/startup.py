@@ -102,11 +102,20 @@ def _library(log: Log) -> list[Candidate]:
         return [Candidate("not_memory", 0.8, why, evidence)]
     if log.has("bfc_failure", "oom_tensor", "xla_failure"):
         confidence *= 0.7
+    doubts = log.of("driver_doubt")
+    is_driver = bool(doubts) and not refused and not log.has("device_back_off")
     why = (
         "GPU memory for CUDA's own libraries: cuDNN or cuBLAS could not start beside what "
         "TensorFlow had taken."
     )
-    return [Candidate("cuda_library_allocation", confidence, why, evidence)]
+    found = [Candidate("cuda_library_allocation", confidence, why, evidence)]
+    if is_driver:
+        why = (
+            "nothing: cuDNN did not start, and the log suspects a driver that is too old. Update "
+            "the driver first."
+        )
+        found.append(Candidate("not_memory", 0.85, why, places([*doubts, *told], 4)))
+    return found
 
 
 def _has_plenty(log: Log, free: list[int]) -> bool:

@@ -227,3 +227,102 @@ def test_a_failure_on_the_cpu_is_told_as_system_memory():
     diagnosis = diagnose_text(text)
     assert diagnosis.device == "CPU:0"
     assert diagnosis.summary.startswith("system RAM")
+
+
+WRAPPED = (
+    ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 2GiB. The caller", "indicates"),
+    ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 2GiB.", "The caller indicates"),
+    ("Allocator (GPU_0_bfc) ran out of memory trying to", "allocate 2GiB. The caller indicates"),
+)
+
+
+@pytest.mark.parametrize(("first", "second"), WRAPPED)
+def test_a_harmless_refusal_that_was_wrapped_is_still_harmless(first, second):
+    text = f"{first}\n   {second} that this is not a failure, but may mean\n   more.\n"
+    assert cause(text) == "no_failure"
+
+
+def test_a_failure_stays_one_beside_a_harmless_refusal_far_away():
+    failure = "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2GiB (rounded to 2)\n"
+    text = failure + "more\n" * 5 + "The caller indicates that this is not a failure.\n"
+    assert cause(text) == "gpu_exhausted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RESOURCE_EXHAUSTED: Out of memory while trying to\n    allocate 4.00GiB.\n",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate\n4.00GiB.\n",
+    ],
+)
+def test_the_size_is_read_from_the_second_half_of_a_wrapped_message(text):
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.cause, diagnosis.requested_bytes) == ("xla_exhausted", 2**32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ResourceExhaustedError: ./run/model-9.tempstate123\n",
+        "W op_kernel.cc:975] Resource exhausted:/home/me/a.emb-35.data-00000-of-00001\n",
+        "ResourceExhaustedError (see above for traceback): C:\\run\\model.ckpt-82\n",
+    ],
+)
+def test_an_exhausted_file_is_not_about_memory(text):
+    assert cause(text) == "not_memory"
+
+
+def test_a_doubt_about_the_driver_outweighs_a_library_that_did_not_start():
+    text = "Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n"
+    doubt = "cuda_dnn.cc:360] Possibly insufficient driver version: 390.77.0\n"
+    assert cause(text) == "cuda_library_allocation"
+    diagnosis = diagnose_text(text + doubt)
+    assert diagnosis.cause == "not_memory"
+    assert [other.cause for other in diagnosis.alternatives] == ["cuda_library_allocation"]
+
+
+def test_a_card_that_refused_outweighs_the_doubt_about_the_driver():
+    text = REFUSED.format(g=1, n=1104454912) + (
+        "Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n"
+        "Possibly insufficient driver version: 390.77.0\n"
+    )
+    assert cause(text) == "cuda_library_allocation"
+
+
+def test_a_kernel_that_restarts_after_large_allocations_was_killed():
+    restarted = "INFO | KernelRestarter: restarting kernel (1/5), keep random ports\n"
+    large = "WARNING | tcmalloc: large alloc 3011936256 bytes == 0x5bbf0000 @\n"
+    assert cause(large + restarted) == cause(restarted + large) == "host_killed"
+
+
+@pytest.mark.parametrize(
+    "text", ["LLVM ERROR: out of memory\nAborted\n", "Error: cannot allocate vector of size 2.0 Gb"]
+)
+def test_compilers_and_r_run_out_of_system_memory_too(text):
+    assert cause(text) == "host_exhausted"
+
+
+def printed(figures):
+    return "".join(f"Memory used: {figure} MB\n" for figure in figures)
+
+
+def test_a_long_steady_climb_is_a_leak_though_it_is_not_high_yet():
+    assert cause(printed(range(800, 1000, 20))) == "leak"
+    assert cause(printed([800, 830, 860, 890])) == "no_failure"
+
+
+def test_figures_that_settle_are_a_warm_up():
+    assert cause(printed([140, 175, 190, 207, 223, 238] + [239] * 12)) == "no_failure"
+
+
+def test_what_is_in_use_is_unknown_where_a_dump_was_cut_off():
+    text = (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 4.50MiB (rounded to 4718592)\n"
+        "I bfc_allocator.cc:1066] InUse at 703b12d00 of size 256 next 275\n"
+    )
+    assert diagnose_text(text).in_use_bytes is None
+
+
+def test_a_driver_that_does_not_fit_is_named():
+    text = "kernel version 384.130.0 does not match DSO version 375.66.0 -- cannot find devices\n"
+    assert diagnose_text(text).summary.startswith("nothing: the GPU's driver does not fit")

@@ -97,3 +97,19 @@ def test_the_place_in_a_node_of_tensorflow_2_3_is_the_users_line():
 def test_a_windows_path_gives_the_file_too():
     text = 'File "C:\\Users\\ada\\work\\train.py", line 3, in <module>\n' + OOM.format(shape="2,2")
     assert diagnose_text(text).source_line == "train.py:3"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "<ipython-input-21-f109a85f869a>",
+        "/tmp/ipykernel_7212/2888220523.py",
+        "C:\\Temp\\ipykernel_7212\\2888220523.py",
+    ],
+)
+def test_a_cell_of_a_notebook_is_named_as_one(file):
+    library = "/usr/lib/python3.11/site-packages/ipykernel/kernelapp.py"
+    text = (
+        f'  File "{file}", line 3, in <module>\n  File "{library}", line 9, in run\nMemoryError\n'
+    )
+    assert diagnose_text(text).source_line == "the cell, line 3"
