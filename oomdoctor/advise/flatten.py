@@ -177,9 +177,19 @@ def _op_kind(op: str | None) -> str | None:
     return re.sub(r"_\d+$", "", last) or None
 
 
+_KEPT_FOR_WEIGHTS = re.compile(
+    r"/Initializer/|_initializer/|(?:^|/)(?:Adam|Momentum|RMSprop|Adagrad)\w*/(?:.*/)?"
+    r"(?:Assign|Initializer|zeros)\w*$"
+)
+
+
 def _is_weight_gradient(op: str | None, shape: tuple[int, ...]) -> bool:
     """Whether the name and the shape prove it; no proof is False, so that rules can go on."""
-    if op is None or "gradient" not in op:
+    if op is None:
+        return False
+    if _KEPT_FOR_WEIGHTS.search(op.split(" ")[0]):
+        return True
+    if "gradient" not in op:
         return False
     kind = _op_kind(op) or ""
     if "BackpropFilter" in kind:

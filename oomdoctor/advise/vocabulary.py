@@ -309,7 +309,8 @@ _TABLE = (
     FactName(
         "crash.is_weight_gradient",
         "flag",
-        "the failed tensor is known to be a weight's gradient, which no batch size changes",
+        "the failed tensor is known to be a weight, its gradient or the optimizer's copy, which no "
+        "batch size changes",
         _CRASH,
     ),
     FactName("versions.tensorflow", "version", "installed TensorFlow", _VERSION),

@@ -33,6 +33,9 @@ def test_the_kind_of_an_operation_is_the_last_part_of_its_name(op, kind):
         ("gradient_tape/dense/MatMul/MatMul_1", (4096, 512)),
         ("gradient_tape/dense/MatMul/MatMul", (22436962, 512)),
         ("gradient_tape/model/conv/Conv2D/Conv2DBackpropFilter", (3, 3, 64, 64)),
+        ("training/Adam/Variable_4/Assign", (300_000, 4_000)),
+        ("dense/kernel/Momentum/Initializer/zeros", (300_000, 4_000)),
+        ("dense/kernel/Initializer/random_uniform/RandomUniform", (300_000, 4_000)),
     ],
 )
 def test_the_gradient_of_a_weight_is_told_from_name_and_shape(op, shape):
@@ -46,6 +49,7 @@ def test_the_gradient_of_a_weight_is_told_from_name_and_shape(op, shape):
         ("gradient_tape/dense/MatMul/MatMul_1", (256, 256, 256)),
         ("gradient_tape/model/conv/Conv2D/Conv2DBackpropInput", (32, 64, 64, 3)),
         ("model/dense/MatMul_1", (32, 512)),
+        ("training/Adam/gradients/dense/MatMul_grad/MatMul", (32, 512)),
         ("gradient_tape/dense/MatMul/MatMul_1", None),
         (None, (32, 512)),
     ],
