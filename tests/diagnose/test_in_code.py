@@ -7,7 +7,6 @@ import types
 import pytest
 
 import oomdoctor
-from oomdoctor import notebook
 from oomdoctor.errors import InputError, UsageError
 
 NUMPY = (
@@ -113,72 +112,3 @@ def test_the_hook_prints_below_the_traceback(more, is_told):
     assert run.returncode == 1
     assert run.stderr.startswith("Traceback")
     assert ("What ran out" in run.stderr) is is_told
-
-
-class Shell:
-    """What an IPython shell does, as far as the extension asks for it."""
-
-    def __init__(self):
-        self.magics = {}
-        self.watchers = []
-        self.events = types.SimpleNamespace(
-            register=lambda _, watcher: self.watchers.append(watcher),
-            unregister=lambda _, watcher: self.watchers.remove(watcher),
-        )
-
-    def register_magic_function(self, function, magic_kind, magic_name):
-        self.magics[magic_name] = function
-
-    def run_cell(self, cell):
-        error = None
-        try:
-            exec(cell, {})
-        except Exception as raised:
-            error = raised
-        result = types.SimpleNamespace(error_in_exec=error)
-        for watcher in self.watchers:
-            watcher(result)
-        return result
-
-
-@pytest.fixture
-def shell_and_shown():
-    shell, shown = Shell(), []
-    notebook.load(shell, shown.append)
-    return shell, shown
-
-
-def test_a_watched_cell_shows_the_diagnosis_as_html(shell_and_shown):
-    shell, shown = shell_and_shown
-    shell.magics["oomwatch"]("32", f"raise MemoryError({NUMPY!r})")
-    assert [report.facts.diagnosis.cause for report in shown] == ["host_array_too_large"]
-    assert "<strong>" in shown[0]._repr_html_()
-
-
-def test_a_cell_that_is_well_shows_nothing(shell_and_shown):
-    shell, shown = shell_and_shown
-    shell.magics["oomwatch"]("", "x = 1")
-    shell.magics["oomwatch"]("", "raise ValueError('no')")
-    assert shown == []
-
-
-def test_watching_all_cells_is_switched_on_and_off(shell_and_shown):
-    shell, shown = shell_and_shown
-    shell.magics["oomwatch"]("on")
-    shell.run_cell(f"raise MemoryError({NUMPY!r})")
-    shell.magics["oomwatch"]("off")
-    shell.run_cell(f"raise MemoryError({NUMPY!r})")
-    assert len(shown) == 1
-
-
-@pytest.mark.parametrize("line", ["many", "3 4", "0"])
-def test_a_bad_batch_size_is_a_usage_error(shell_and_shown, line):
-    shell, _ = shell_and_shown
-    with pytest.raises(UsageError, match="not a batch size"):
-        shell.magics["oomwatch"](line, "pass")
-
-
-def test_the_extension_is_loaded_by_its_name():
-    shell = Shell()
-    oomdoctor.load_ipython_extension(shell)
-    assert "oomwatch" in shell.magics
