@@ -80,7 +80,7 @@ class Run:
 class _Plan:
     """What of a graph does not change between runs."""
 
-    def __init__(self, graph: Graph, order: str | int) -> None:
+    def __init__(self, graph: Graph, order: str | int, ranks: dict[int, list[int]]) -> None:
         nodes = graph.nodes
         needed = _needed(graph)
         self.live = needed
@@ -96,7 +96,9 @@ class _Plan:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
         if order in ("grappler", "restored", "late"):
-            rank = ordering.ranks(graph, needed)
+            if id(graph) not in ranks:
+                ranks[id(graph)] = ordering.ranks(graph, needed)
+            rank = ranks[id(graph)]
             for at, edges in enumerate(self.edges):
                 self.edges[at] = _listed(edges, rank, restored=order == "restored")
             for targets in self.controls:
@@ -146,10 +148,10 @@ def is_optimizer(name: str) -> bool:
     """Whether a node belongs to the optimizer's update.
 
     Example:
-        >>> is_optimizer("cond/adam/Sqrt_13"), is_optimizer("model/conv2d/Relu")
+        >>> is_optimizer("cond/adam_1/Sqrt_13"), is_optimizer("model/conv2d/Relu")
         (True, False)
     """
-    return any(part in OPTIMIZERS for part in name.split("/", 2)[:2])
+    return any(part.rstrip("_0123456789") in OPTIMIZERS for part in name.split("/", 2)[:2])
 
 
 def _listed(
@@ -176,10 +178,14 @@ class Plans:
     Args:
         order: How ties among ready operations are broken: `grappler`, `restored` (the same, but
             see `_listed`), `late` (see `_queued`), `creation`, `reverse`, or a seed.
+        ranks: Places of nodes by the `id` of their graph, to share between orders.
     """
 
-    def __init__(self, order: str | int = "grappler") -> None:
+    def __init__(
+        self, order: str | int = "grappler", ranks: dict[int, list[int]] | None = None
+    ) -> None:
         self.order = order
+        self._ranks = {} if ranks is None else ranks
         self._plans: dict[int, tuple[Graph, _Plan]] = {}
         self._unrolled: dict[tuple[int, int], Graph] = {}
 
@@ -193,7 +199,7 @@ class Plans:
     def of(self, graph: Graph) -> _Plan:
         """Return the plan of a graph."""
         if id(graph) not in self._plans:
-            self._plans[id(graph)] = (graph, _Plan(graph, self.order))
+            self._plans[id(graph)] = (graph, _Plan(graph, self.order, self._ranks))
         return self._plans[id(graph)][1]
 
 

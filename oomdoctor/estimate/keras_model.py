@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomdoctor.errors import InputError, UsageError
+from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.graph import read_graph
 from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.facts import Workload
@@ -51,7 +52,7 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
         raise UsageError("The model is not compiled: call model.compile(...) first.")
     specs = batch if batch is not None else _default_batch(model, kind)
     step = {"train": model.train_step, "evaluate": model.test_step, "predict": model.predict_step}
-    with _built_optimizer(model, kind):
+    with _built_optimizer(model, kind), collector_paused():
         function = tf.function(
             step[kind],
             input_signature=[specs],

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from oomdoctor.errors import UsageError
+from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.attribution import PARTS, layer_of, part_of, totals
 from oomdoctor.estimate.bfc import Bfc
 from oomdoctor.estimate.executor import Executor, Plans, Run
@@ -22,7 +23,7 @@ from oomdoctor.estimate.simplify import simplified
 from oomdoctor.facts import Estimate, LayerBytes
 from oomdoctor.units import DTYPE_BYTES
 
-STEPS = 5
+STEPS = 4
 LOW, HIGH = 0.75, 1.18
 """The interval around the likely figure; see tests/benchmarks/estimate_accuracy.py."""
 SMALL_BYTES = 5 * 1024**2
@@ -58,10 +59,12 @@ class Simulation:
         orders: tuple[str, ...] = ("grappler", "restored"),
     ) -> None:
         self.traced = traced
-        self.graph = simplified(traced.graph)
+        with collector_paused():
+            self.graph = simplified(traced.graph)
         self.threads = threads or os.cpu_count() or 1
-        self._plans = [Plans(order) for order in orders]
-        self._late = Plans("late")
+        ranks: dict[int, list[int]] = {}
+        self._plans = [Plans(order, ranks) for order in orders]
+        self._late = Plans("late", ranks)
         self._peaks: dict[int, Peak] = {}
 
     def peak(self, batch_size: int) -> Peak:
@@ -69,15 +72,19 @@ class Simulation:
         if batch_size < 1:
             raise UsageError(f"A batch holds at least one sample, not {batch_size}.")
         if batch_size not in self._peaks:
-            found = [_replayed(self.run(batch_size, plans)) for plans in self._plans]
-            lowest = min(found, key=lambda peak: peak.bytes)
+            with collector_paused():
+                found = [_replayed(self.run(batch_size, plans)) for plans in self._plans]
+            lowest = min(range(len(found)), key=lambda at: found[at].bytes)
             highest = max(peak.highest_bytes for peak in found)
-            self._peaks[batch_size] = replace(lowest, highest_bytes=highest)
+            self._peaks[batch_size] = replace(found[lowest], highest_bytes=highest)
+            # The order does not depend on the batch, so other sizes are simulated in this one.
+            self._plans = [self._plans[lowest]]
         return self._peaks[batch_size]
 
     def worst(self, batch_size: int) -> Peak:
         """Return the peak if the optimizer's reads come last, so that all gradients wait."""
-        return _replayed(self.run(batch_size, self._late))
+        with collector_paused():
+            return _replayed(self.run(batch_size, self._late))
 
     def run(self, batch_size: int, plans: Plans | None = None) -> Run:
         """Return the allocations of one step."""
@@ -160,7 +167,8 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> E
     unknown = dict(run.unknown)
     compiled = _compiled_bytes(traced, batch_size)
     if compiled:
-        unknown["functions that XLA compiles"] = compiled
+        # Inputs, outputs and as much scratch memory again.
+        unknown["functions that XLA compiles"] = 3 * compiled
     worst = max(peak.highest_bytes, simulation.worst(batch_size).highest_bytes)
     return Estimate(
         batch_size=batch_size,

@@ -174,9 +174,8 @@ def verdict(frame: Any) -> bool:
     for name in ALTERNATIVES:
         errors = frame[f"{name}_error"].dropna().abs()
         if len(errors):
-            print(
-                f"  {name}: median {errors.median():.0%}, 95th percentile {errors.quantile(0.95):.0%}"
-            )
+            worst = errors.quantile(0.95)
+            print(f"  {name}: median {errors.median():.0%}, 95th percentile {worst:.0%}")
     return bool(holds)
 
 

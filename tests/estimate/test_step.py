@@ -94,3 +94,43 @@ def test_a_loop_over_time_holds_the_steps_it_will_go_back_through():
     short, long = peak(20), peak(80)
     assert not long.unknown_ops
     assert long.peak_bytes > 2 * short.peak_bytes
+
+
+def test_options_build_another_model_and_leave_the_live_one_alone(model):
+    from oomdoctor.estimate import estimate_model
+
+    plain = estimate_model(model, batch_size=32)
+    lighter = estimate_model(model, batch_size=32, optimizer="sgd")
+    smaller = estimate_model(model, batch_size=32, precision="mixed_float16")
+    assert dict(lighter.parts)["optimizer"] < dict(plain.parts)["optimizer"] / 2
+    assert smaller.peak_bytes < plain.peak_bytes
+    assert type(model.optimizer).__name__ == "Adam"
+    assert model.dtype_policy.name == "float32"
+
+
+def test_another_input_size_changes_what_is_held():
+    import keras
+
+    from oomdoctor.estimate import estimate_model
+
+    model = keras.Sequential(
+        [
+            keras.Input((64, 64, 3)),
+            keras.layers.Conv2D(8, 3),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse")
+    small = estimate_model(model, batch_size=64)
+    large = estimate_model(model, batch_size=64, input_size=(128, 128))
+    # The workspace of the convolution does not grow with the picture, the activations do.
+    assert large.peak_bytes > 1.7 * small.peak_bytes
+
+
+def test_a_precision_nobody_knows_is_refused(model):
+    from oomdoctor.errors import UsageError
+    from oomdoctor.estimate import estimate_model
+
+    with pytest.raises(UsageError, match="precision"):
+        estimate_model(model, precision="float8")
