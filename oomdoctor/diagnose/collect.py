@@ -24,17 +24,11 @@ _MOST_OF_A_KIND = 40
 _MOST_FIGURES = 4096
 _MOST_TEXT = 400
 _MOST_WRAPPED = 2000
-_OPEN = (
-    "trying to",
-    "trying to allocate",
-    "oom when",
-    "when allocating",
-    "when allocating tensor",
-    "allocating tensor with",
-    "failed to allocate",
-    "unable to",
-    "unable to allocate",
-    "out of memory while",
+_MARGIN = " \t#>*|/"
+_OPEN = re.compile(
+    r"(?:trying to|trying to allocate|oom when|when allocating|allocating tensor|tensor with"
+    r"|failed to allocate|unable to|unable to allocate|out of memory while|allocation of \d{1,20})"
+    r"\s*\Z"
 )
 """How the first half of a message ends where something has wrapped it."""
 _PROGRESS_WORDS = ("epoch", "loss", "/step", "it/s", "step", "accuracy", "[==")
@@ -98,13 +92,16 @@ class _Collector:
     def _messages(self, number: int, text: str, low: str) -> bool:
         """Keep what the line says; return whether that is anything."""
         if self._half:
-            text, self._half = f"{self._half} {text.strip()}"[:_MOST_WRAPPED], ""
+            text, self._half = f"{self._half} {text.lstrip(_MARGIN)}"[:_MOST_WRAPPED], ""
             low = text.lower()
         if not _may_be_known(low):
             return False
-        if low.rstrip().endswith(_OPEN):
+        if _OPEN.search(low, max(0, len(low) - 60)):
             self._half = text.rstrip()[-_MOST_WRAPPED:]
             return True
+        return self._meanings(number, text, low)
+
+    def _meanings(self, number: int, text: str, low: str) -> bool:
         taken = set()
         for needle, place, pattern in NEEDLES:
             if needle in low and place not in taken:
@@ -162,6 +159,7 @@ class _Collector:
         return event
 
     def log(self, notes: tuple[str, ...]) -> Log:
+        self._meanings(self._lines, self._half, self._half.lower())
         self._dumps.close()
         events = [event for kept in (self._first, self._last) for k in kept.values() for event in k]
         return Log(

@@ -24,7 +24,7 @@ WHOLE_ARRAY_BYTES = 64 * MIB
 
 def device_candidates(log: Log, request: Request) -> list[Candidate]:
     """Return what may have made a device's allocator fail; nothing where it did not."""
-    if not log.has(*FAILURES):
+    if not log.has(*FAILURES) or _only_warned(log):
         if log.has("exhausted") and not log.has("disk_full", "quota", "file_failure"):
             why = "TensorFlow reports exhausted memory, without saying where."
             return [Candidate("gpu_exhausted", 0.66, why, places(log.of("exhausted")))]
@@ -35,6 +35,13 @@ def device_candidates(log: Log, request: Request) -> list[Candidate]:
         if candidate is not None:
             found.append(candidate)
     return found
+
+
+def _only_warned(log: Log) -> bool:
+    """Whether XLA foresaw a shortage, and the run went on."""
+    told = log.of(*FAILURES)
+    is_warning = all(event.kind == "xla_remat" for event in told)
+    return is_warning and (log.last_progress or 0) > told[-1].line and not log.has("exception")
 
 
 def _evidence(log: Log, request: Request, *more: Event) -> tuple[tuple[int, str], ...]:

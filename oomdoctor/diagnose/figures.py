@@ -76,10 +76,14 @@ def find_figures(line: int, text: str, low: str) -> list[Figure]:
     if about is None:
         return []
     found: list[Figure] = []
+    before = ""
     for match in _NUMBER.finditer(text):
-        label = match["label"]
+        label, before = before + match["label"], ""
         is_told = match.end("label") >= about.end() and _USED.search(label)
-        if not is_told or _NOT_USED.search(label) or _NOT_BYTES.search(label):
+        is_counter = _NOT_BYTES.search(match["label"])
+        if is_told and is_counter:
+            before = label  # "memory after epoch 3: 512 MB": the words hold after the counter too
+        if not is_told or _NOT_USED.search(label) or is_counter:
             continue
         size = _bytes(match["value"], (match["unit"] or "").lower())
         if size is not None and len(found) < _MOST_IN_A_LINE:

@@ -26,7 +26,7 @@ ALLOCATORS = (
         "oom_tensor",
         "oom when allocating",
         r"oom when allocating (?:temporary )?tensor (?:with|of) shape ?"
-        r"(?:\[(?P<shape>[\d, ]{0,300})\]|(?P<dims>(?:dim \{ ?size: \d{1,12} ?\} ?){1,12}))"
+        r"(?:\\?\[(?P<shape>[\d, ]{0,300})\\?\]|(?P<dims>(?:dim \{ ?size: \d{1,12} ?\} ?){1,12}))"
         rf"(?: and type (?P<dtype>\w{{1,20}}))?(?: on {DEVICE})?"
         r"(?: by allocator (?P<allocator>[\w.:-]{1,80}))?",
     ),
@@ -128,8 +128,10 @@ LIBRARY = (
     known(
         "driver_doubt",
         "possibly insufficient driver version",
-        r"possibly insufficient driver version",
+        r"possibly insufficient driver version:? ?(?P<count>\d{1,4})?",
     ),
+    # The library had started, so it had its memory: mostly it does not know so new a card.
+    known("library_fault", "cublas_status_exec", r"CUBLAS_STATUS_EXECUTION_FAILED"),
     known(
         "library_handle",
         "handle|failed to create cu|could not create cu",

@@ -52,8 +52,8 @@ END = (
         "memory_kill",
         "oom-kill|oom_kill|oomkilled|out_of_memory|memory limit|memlimit|memory usage limit"
         "|exceeded limit|low on resource|available ram|more memory than|physical memory"
-        "|perhaps out of|out-of-memory handler|memory was exceeded",
-        r"oom.kill event|oomkilled|state\W{1,6}out_of_memory"
+        "|perhaps out of|out-of-memory handler|memory was exceeded| out_of_me+",
+        r"oom.kill event|oomkilled|state\W{1,6}out_of_memory| OUT_OF_ME\+"
         r"|exceeded (?:job|step|process)? ?memory limit"
         r"|term_memlimit|lsf memory usage limit|\bv?mem \w{1,20} exceeded limit"
         r"|exceeding memory limits|beyond (?:physical|virtual) memory limits"
@@ -111,8 +111,8 @@ OTHER = (
     known("shuffle_filled", "shuffle buffer filled", r"shuffle buffer filled"),
     known(
         "disk_full",
-        "no space left|disk quota exceeded|errno 28",
-        r"no space left on device|disk quota exceeded|errno 28",
+        "no space left|disk quota exceeded|errno 28|low on resource: ephemeral",
+        r"no space left on device|disk quota exceeded|errno 28|low on resource: ephemeral.storage",
     ),
     # Where a file cannot be written, old versions name the file and nothing else.
     known(
@@ -126,7 +126,7 @@ OTHER = (
         "quota",
         "quota|larger than max|too many|rate limit",
         r"resource.?exhausted[^\n]{0,200}(?:quota|larger than max|too many|rate limit)"
-        r"|quota exceeded|too many open files",
+        r"|quota exceeded|too many open files|received message larger than max",
     ),
     known("retracing", "retracing", r"triggered tf\.function retracing"),
     known(

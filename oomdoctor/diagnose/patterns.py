@@ -35,6 +35,6 @@ ROOTS = (
     "quota", "errno 28", "retracing", "strategy", "replica", "nccl", "tower_", "reduce",
     "multi_gpu", "dumped", "abort", "illegal", "bus e", "segmentation", "from device", "on host",
     "pinned", "canceled future", "session crash", "preempt", "walltime", "low on resource",
-    "available ram", "horovod", " dso", "fault", "not create", "perhaps",
+    "available ram", "horovod", " dso", "of_me+", "fault", "not create", "perhaps",
 )  # fmt: skip
 """Parts of words of which one is in every needle: most lines of a log have none."""

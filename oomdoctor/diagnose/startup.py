@@ -16,6 +16,8 @@ from oomdoctor.units import GIB, format_bytes
 
 _BACK_OFF = 0.9
 """Each time it is refused, TensorFlow asks for this share."""
+RECENT_DRIVER = 450
+"""From here on a driver runs every CUDA 11, so the doubt about it is a weak one."""
 PLENTY_BYTES = 16 * GIB
 """With that much free, a library that does not start has another reason."""
 
@@ -102,20 +104,30 @@ def _library(log: Log) -> list[Candidate]:
         return [Candidate("not_memory", 0.8, why, evidence)]
     if log.has("bfc_failure", "oom_tensor", "xla_failure"):
         confidence *= 0.7
-    doubts = log.of("driver_doubt")
-    is_driver = bool(doubts) and not refused and not log.has("device_back_off")
     why = (
         "GPU memory for CUDA's own libraries: cuDNN or cuBLAS could not start beside what "
         "TensorFlow had taken."
     )
     found = [Candidate("cuda_library_allocation", confidence, why, evidence)]
-    if is_driver:
+    if not refused and not log.has("device_back_off"):
+        found += _other_than_memory(log, told)
+    return found
+
+
+def _other_than_memory(log: Log, told: list[Event]) -> list[Candidate]:
+    """Return what else keeps a library from working, where nothing says that memory was short."""
+    doubts, faults = log.of("driver_doubt"), log.of("library_fault")
+    is_recent = any((doubt.count or 0) >= RECENT_DRIVER for doubt in doubts)
+    if doubts and not (is_recent and log.has("library_init")):
         why = (
             "nothing: cuDNN did not start, and the log suspects a driver that is too old. Update "
             "the driver first."
         )
-        found.append(Candidate("not_memory", 0.85, why, places([*doubts, *told], 4)))
-    return found
+        return [Candidate("not_memory", 0.85, why, places([*doubts, *told], 4))]
+    if faults and not log.has("library_handle", "library_status"):
+        why = "nothing: cuBLAS started and then failed at its work, as on a card it does not know."
+        return [Candidate("not_memory", 0.7, why, places([*faults, *told], 4))]
+    return []
 
 
 def _has_plenty(log: Log, free: list[int]) -> bool:

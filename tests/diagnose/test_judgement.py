@@ -326,3 +326,70 @@ def test_what_is_in_use_is_unknown_where_a_dump_was_cut_off():
 def test_a_driver_that_does_not_fit_is_named():
     text = "kernel version 384.130.0 does not match DSO version 375.66.0 -- cannot find devices\n"
     assert diagnose_text(text).summary.startswith("nothing: the GPU's driver does not fit")
+
+
+def test_half_a_message_at_the_end_of_a_log_is_one_too():
+    assert cause("Allocator (GPU_0_bfc) ran out of memory trying to allocate 2GiB\n") == (
+        "gpu_exhausted"
+    )
+    assert cause("RESOURCE_EXHAUSTED: Out of memory while trying to") == "xla_exhausted"
+
+
+def test_a_warning_in_a_wrapped_comment_is_read():
+    text = "# W cpu.cc:81] Allocation of 1207959552\n#     exceeds 10% of free system memory.\n"
+    diagnosis = diagnose_text(text)
+    assert diagnosis.cause == "host_allocation_warning"
+    assert diagnosis.requested_bytes == 1207959552
+
+
+def test_the_shape_is_read_where_markdown_has_escaped_it():
+    text = "OOM when allocating tensor with shape\\[8192,80,512\\] and type float\n"
+    assert diagnose_text(text).shape == (8192, 80, 512)
+
+
+def test_a_recent_driver_is_no_reason_for_a_library_that_did_not_start():
+    text = (
+        "Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n"
+        "Possibly insufficient driver version: {version}\n"
+        "OP_REQUIRES failed: UNIMPLEMENTED: DNN library is not found.\n"
+    )
+    assert cause(text.format(version="515.86.1")) == "cuda_library_allocation"
+    assert cause(text.format(version="384.69.0")) == "not_memory"
+
+
+def test_a_library_that_fails_at_its_work_had_its_memory():
+    failed = "failed to run cuBLAS routine: CUBLAS_STATUS_EXECUTION_FAILED\n"
+    launch = "InternalError: Blas GEMM launch failed : a.shape=(138, 20), b.shape=(20, 32)\n"
+    assert cause(launch) == "cuda_library_allocation"
+    assert cause(failed + launch) == "not_memory"
+
+
+def test_a_table_of_jobs_tells_of_memory():
+    text = "JobID  State ExitCode\n12345  cpu  1 OUT_OF_ME+    0:125\n"
+    assert cause(text) == "host_killed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The node was low on resource: ephemeral-storage. Container a was using 21Gi\n",
+        'StatusCode.RESOURCE_EXHAUSTED\n details = "Received message larger than max (9 vs. 4)"\n',
+    ],
+)
+def test_storage_and_messages_that_are_too_large_are_not_about_memory(text):
+    assert cause(text) == "not_memory"
+
+
+def test_what_xla_foresaw_is_no_failure_in_a_run_that_went_on():
+    warning = (
+        "Can't reduce memory use below 2.08GiB (9 bytes) by rematerialization; only reduced to "
+        "7.68GiB"
+    )
+    assert cause(warning) == "xla_exhausted"
+    assert cause(f"{warning}\n{EPOCHS}") == "no_failure"
+
+
+def test_figures_behind_the_number_of_an_epoch_are_compared():
+    figures = enumerate((612.1, 688.4, 760.2, 841.9, 915.3), 1)
+    text = "".join(f"Memory usage after epoch {n}: {figure} MB\n" for n, figure in figures)
+    assert cause(text) == "leak"
