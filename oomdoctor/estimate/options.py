@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from oomdoctor._optional import import_optional
 from oomdoctor.errors import InputError, UsageError
 
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -18,8 +19,7 @@ PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 def find_model(source: Any, *, precision: str | None = None) -> Any:
     """Return a live model for a model, a `.keras` file or `module:callable`."""
-    import keras
-
+    keras = _keras()
     if isinstance(source, keras.Model):
         return source
     name = str(source)
@@ -43,6 +43,10 @@ def find_model(source: Any, *, precision: str | None = None) -> Any:
         raise InputError(f"{name} cannot be called: {error}") from error
 
 
+def _keras() -> Any:
+    return import_optional("keras", extra="tensorflow", purpose="to estimate a model's memory")
+
+
 def with_options(
     model: Any,
     *,
@@ -59,8 +63,7 @@ def with_options(
         input_size: Height and width of a picture, or the length of a sequence: the leading
             dimensions of every input, without the batch.
     """
-    import keras
-
+    keras = _keras()
     if precision is not None and precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
     settings = model.get_compile_config() if model.compiled else None

@@ -81,10 +81,15 @@ class Simulation:
             self._plans = [self._plans[lowest]]
         return self._peaks[batch_size]
 
-    def worst(self, batch_size: int) -> Peak:
-        """Return the peak if the optimizer's reads come last, so that all gradients wait."""
+    def worst(self, batch_size: int) -> int:
+        """Return the peak if the optimizer's reads come last, so that all gradients wait.
+
+        Slack in chunks is taken to be as much as at the likely peak.
+        """
         with collector_paused():
-            return _replayed(self.run(batch_size, self._late))
+            late = _asked_for(self.run(batch_size, self._late))
+        likely = self.peak(batch_size)
+        return late * likely.bytes // max(1, _asked_for(likely.run))
 
     def run(self, batch_size: int, plans: Plans | None = None) -> Run:
         """Return the allocations of one step."""
@@ -129,6 +134,20 @@ def _replayed(run: Run) -> Peak:
     return Peak(peaks[nearest], max(later), run, held[nearest])
 
 
+def _asked_for(run: Run) -> int:
+    """Return the most bytes a step asks for at once, whatever the allocator makes of it."""
+    sizes = dict(run.before)
+    current = highest = sum(sizes.values())
+    for buffer, size in run.events:
+        if size < 0:
+            current -= sizes[buffer]
+        else:
+            sizes[buffer] = size
+            current += size
+            highest = max(highest, current)
+    return highest
+
+
 def _one_step(
     run: Run, allocator: Bfc, where: dict[int, int]
 ) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -169,7 +188,7 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> E
     if compiled:
         # Inputs, outputs and as much scratch memory again.
         unknown["functions that XLA compiles"] = 3 * compiled
-    worst = max(peak.highest_bytes, simulation.worst(batch_size).highest_bytes)
+    worst = max(peak.highest_bytes, simulation.worst(batch_size))
     return Estimate(
         batch_size=batch_size,
         peak_bytes=peak.bytes,

@@ -217,7 +217,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few small models")
     parser.add_argument("--models", nargs="+", default=None)
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS))
-    parser.add_argument("--truths", type=Path, default=Path("estimate_truths.csv"))
+    parser.add_argument(
+        "--truths", type=Path, default=Path(__file__).with_name("estimate_truths.csv")
+    )
     parser.add_argument("--output", type=Path, default=Path("estimate_accuracy"))
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--spread", action="store_true", help="also measure with all threads")
