@@ -156,10 +156,12 @@ def report(name: str) -> bool:
         fails, works = int(fails * 0.9), fails
     least = least_limit(name, batch_size, fails, works) * MIB
     print(
-        f"{name:<12} {batch_size:>5} {peak / MIB:>9.1f} {needed_low / MIB:>4.0f}-{needed / MIB:<4.0f} "
+        f"{name:<12} {batch_size:>5} {peak / MIB:>9.1f} "
+        f"{needed_low / MIB:>4.0f}-{needed / MIB:<4.0f} "
         f"{f'{low} ' + ('OOM' if low_fails else 'PASSES'):>12} "
         f"{f'{high} ' + ('passes' if high_works else 'OOM'):>12} "
-        f"{least / MIB:>6.0f} {_outside(least, needed_low, needed):>+10.1%} {least / peak - 1:>+9.1%} "
+        f"{least / MIB:>6.0f} {_outside(least, needed_low, needed):>+10.1%} "
+        f"{least / peak - 1:>+9.1%} "
         f"{simulated / real - 1:>+7.1%} {time.monotonic() - began:>6.0f}",
         flush=True,
     )
