@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import estimate_models as models
 import estimate_truth as truths
 
+TRUTHS = Path(__file__).with_name("estimate_truths.csv")
 MEDIAN_LIMIT, P95_LIMIT = 0.035, 0.12
 QUICK = ("mlp", "cnn", "vgg_like", "transformer", "lstm", "vision_transformer", "autoencoder")
 OPTIMIZERS = ("adam", "sgd")
