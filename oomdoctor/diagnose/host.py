@@ -131,7 +131,7 @@ def _leak(log: Log, growth: Growth) -> Candidate:
     )
     why = f"memory, little by little: it is never given back ({change})."
     shown = [first, *sorted(growth.figures, key=lambda f: f.bytes)[-2:]]
-    evidence = tuple(dict.fromkeys((figure.line, figure.text) for figure in shown))
+    evidence = tuple(sorted({(figure.line, figure.text) for figure in shown}))
     confidence = 0.9 if growth.steps >= 3 else 0.8
     if not first.label:
         confidence = 0.65

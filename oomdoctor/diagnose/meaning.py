@@ -199,7 +199,8 @@ def _holders(log: Log, request: Request) -> tuple[tuple[str, int], ...]:
     """Who holds most: ops where they are listed, XLA's buffers, or chunks by size."""
     listed = [(f"op {event.op}", event.bytes or 0) for event in log.of("usage")]
     listed = listed or _buffers(log)
-    if listed or request.dump is None or not request.dump.chunks:
+    # A dump that was cut off shows some chunks, and not those that matter.
+    if listed or request.dump is None or request.in_use_bytes is None:
         return tuple(sorted(listed, key=lambda pair: -pair[1])[:5])
     item = request.bytes
     held = []

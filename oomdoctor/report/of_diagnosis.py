@@ -51,7 +51,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
     sureness = f"{CAUSES_IN_WORDS[diagnosis.cause]} ({diagnosis.confidence:.0%} sure)"
     state = "does_not_fit" if diagnosis.is_fatal else "info"
     lines.append(Line(state=state, category="Cause", text=sureness))
-    for category, text in (("Asked", _asked(diagnosis)), ("Where", _where(diagnosis))):
+    for category, text in (_figures(diagnosis), ("Where", _where(diagnosis))):
         if text:
             lines.append(Line(state="info", category=category, text=text))
     for number, text in diagnosis.evidence[:MAX_QUOTES]:
@@ -62,8 +62,6 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
 
 
 def _asked(diagnosis: Diagnosis) -> str:
-    if diagnosis.requested_bytes is None:
-        return ""
     text = format_bytes(diagnosis.requested_bytes)
     if diagnosis.shape:
         text += f" for {'×'.join(map(str, diagnosis.shape))}"
@@ -73,6 +71,16 @@ def _asked(diagnosis: Diagnosis) -> str:
     if diagnosis.in_use_bytes is not None:
         text += f", {format_bytes(diagnosis.in_use_bytes)} in use"
     return text
+
+
+def _figures(diagnosis: Diagnosis) -> tuple[str, str]:
+    """What was asked for; where the log does not say that, what was in use, or the limit."""
+    limit, used = diagnosis.limit_bytes, diagnosis.in_use_bytes
+    if diagnosis.requested_bytes is not None:
+        return "Asked", _asked(diagnosis)
+    if used is not None:
+        return "Used", format_bytes(used) + ("" if limit is None else f" of {format_bytes(limit)}")
+    return "Limit", "" if limit is None else format_bytes(limit)
 
 
 def _where(diagnosis: Diagnosis) -> str:

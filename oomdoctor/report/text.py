@@ -103,9 +103,7 @@ def _remedy(number: int, remedy: Remedy, colour: bool) -> str:
 
 
 def _fill(text: str, indent: str) -> str:
-    return textwrap.fill(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _paint(text: str, code: str, colour: bool) -> str:

@@ -92,3 +92,15 @@ def test_the_batch_size_is_taken_into_account():
     )
     assert plain["diagnosis"]["batch_dimension"] == 0
     assert plain["diagnosis"]["fitting_batch"] < 64
+
+
+def test_the_longest_path_of_a_log_keeps_to_80_columns():
+    path = "/".join(["a_folder_of_checkpoints"] * 9)
+    finished = run("-", stdin=f"Resource exhausted: {path}; No space left on device\n")
+    assert finished.stdout.startswith("? What ran out: disk space, not memory.")
+    assert max(map(len, finished.stdout.splitlines())) <= 80
+
+
+def test_what_was_in_use_is_told_where_nothing_was_asked_for():
+    line = "Out of memory: Killed process 7 (python3) total-vm:9000000kB, anon-rss:8388608kB\n"
+    assert "Used     8.00 GiB" in run("-", stdin=line).stdout

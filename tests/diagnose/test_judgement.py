@@ -393,3 +393,11 @@ def test_figures_behind_the_number_of_an_epoch_are_compared():
     figures = enumerate((612.1, 688.4, 760.2, 841.9, 915.3), 1)
     text = "".join(f"Memory usage after epoch {n}: {figure} MB\n" for n, figure in figures)
     assert cause(text) == "leak"
+
+
+def test_the_chunks_of_a_dump_that_was_cut_off_hold_nothing_worth_telling():
+    text = (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 4.50MiB (rounded to 4718592)\n"
+        "I bfc_allocator.cc:1066] InUse at 703b12d00 of size 256 next 275\n"
+    )
+    assert diagnose_text(text).holders == ()
