@@ -17,6 +17,8 @@ from oomdoctor.measure.spec import ModelSpec
 from oomdoctor.tune.batch_size import BatchSize
 from oomdoctor.units import format_bytes, parse_size
 
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+
 HOST_SHARE = 0.8
 """Part of the free RAM that a step may take where the CPU trains: the rest is the program's."""
 
@@ -86,16 +88,22 @@ def _simulate(
     model: Any, *, batch_size: int, kind: str, jit: bool, **how_trained: Any
 ) -> tuple[Estimate, Workload]:
     must_be_positive(batch_size=batch_size)
+    precision = how_trained.get("precision")
+    if precision is not None and precision not in PRECISIONS:
+        raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
     import_optional("tensorflow", extra="tensorflow", purpose="to trace a model")
     from oomdoctor.estimate.keras_model import trace_step
     from oomdoctor.estimate.step import Simulation, estimate
 
     overrides = {name: value for name, value in how_trained.items() if value is not None}
     if overrides or isinstance(model, (str, os.PathLike)) or not model.compiled:
-        from oomdoctor.measure.build import build_model
+        from oomdoctor.measure.build import build_model, settings_kept
 
-        model, _ = build_model(_spec(model, **overrides))
-    traced = trace_step(model, kind=kind)
+        with settings_kept():
+            model, _ = build_model(_spec(model, **overrides))
+            traced = trace_step(model, kind=kind)
+    else:
+        traced = trace_step(model, kind=kind)
     workload = replace(traced.workload, batch_size=batch_size)
     return estimate(Simulation(traced), batch_size, jit=jit), workload
 

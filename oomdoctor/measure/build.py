@@ -14,6 +14,7 @@ import json
 import pickle
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ from oomdoctor.measure.batch import default_loss, input_fields, symbols_of
 from oomdoctor.measure.spec import ModelSpec
 
 DEFAULT_OPTIMIZER = "adam"
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """Leave Keras's global policy and the import path as they were."""
+    import keras
+
+    policy, path = keras.config.dtype_policy(), list(sys.path)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+        sys.path[:] = path
 
 
 def build_model(spec: ModelSpec) -> tuple[Any, list[str]]:
@@ -69,6 +83,8 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
     if spec.precision is not None:
         keras.config.set_dtype_policy(spec.precision)
         config = _with_policy(config, spec.precision)
+    if isinstance(spec.input_shape, tuple):
+        config = _with_input_size(config, spec.input_shape)
     config = _without_unasked(config, objects)
     settings = config.pop("compile_config", None)
     try:
@@ -123,6 +139,20 @@ def build_layers(model: Any, spec: ModelSpec) -> None:
         with contextlib.suppress(Exception):
             model(symbols_of(inputs, batch_size))
             return
+
+
+def _with_input_size(config: Any, size: tuple[int, ...]) -> Any:
+    """Return a configuration whose inputs have other leading dimensions, after the batch."""
+    if isinstance(config, list):
+        return [_with_input_size(item, size) for item in config]
+    if not isinstance(config, dict):
+        return config
+    # What a layer was built for is found anew from the inputs.
+    kept = {k: _with_input_size(v, size) for k, v in config.items() if k != "build_config"}
+    shape = kept.get("batch_shape")
+    if isinstance(shape, (list, tuple)):
+        kept["batch_shape"] = [shape[0], *size, *shape[1 + len(size) :]]
+    return kept
 
 
 def _with_policy(config: Any, policy: str) -> Any:

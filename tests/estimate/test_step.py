@@ -1,5 +1,6 @@
 import pytest
 
+import oomdoctor
 from oomdoctor.facts import Estimate
 
 pytestmark = [
@@ -97,11 +98,9 @@ def test_a_loop_over_time_holds_the_steps_it_will_go_back_through():
 
 
 def test_options_build_another_model_and_leave_the_live_one_alone(model):
-    from oomdoctor.estimate import estimate_model
-
-    plain = estimate_model(model, batch_size=32)
-    lighter = estimate_model(model, batch_size=32, optimizer="sgd")
-    smaller = estimate_model(model, batch_size=32, precision="mixed_float16")
+    plain = oomdoctor.estimate_memory(model, batch_size=32)
+    lighter = oomdoctor.estimate_memory(model, batch_size=32, optimizer="sgd")
+    smaller = oomdoctor.estimate_memory(model, batch_size=32, precision="mixed_float16")
     assert dict(lighter.parts)["optimizer"] < dict(plain.parts)["optimizer"] / 2
     assert smaller.peak_bytes < plain.peak_bytes
     assert type(model.optimizer).__name__ == "Adam"
@@ -110,8 +109,6 @@ def test_options_build_another_model_and_leave_the_live_one_alone(model):
 
 def test_another_input_size_changes_what_is_held():
     import keras
-
-    from oomdoctor.estimate import estimate_model
 
     model = keras.Sequential(
         [
@@ -122,15 +119,14 @@ def test_another_input_size_changes_what_is_held():
         ]
     )
     model.compile("sgd", "mse")
-    small = estimate_model(model, batch_size=64)
-    large = estimate_model(model, batch_size=64, input_size=(128, 128))
+    small = oomdoctor.estimate_memory(model, batch_size=64)
+    large = oomdoctor.estimate_memory(model, batch_size=64, input_shape=(128, 128, 3))
     # The workspace of the convolution does not grow with the picture, the activations do.
     assert large.peak_bytes > 1.7 * small.peak_bytes
 
 
 def test_a_precision_nobody_knows_is_refused(model):
     from oomdoctor.errors import UsageError
-    from oomdoctor.estimate import estimate_model
 
     with pytest.raises(UsageError, match="precision"):
-        estimate_model(model, precision="float8")
+        oomdoctor.estimate_memory(model, precision="float8")
