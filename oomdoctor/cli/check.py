@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from oomdoctor.cli import config
-from oomdoctor.cli.options import ImageSizeType, SampleType, machine_options, output_options
+from oomdoctor.cli.options import (
+    ImageSizeType,
+    SampleType,
+    machine_options,
+    output_options,
+    rule_options,
+)
 from oomdoctor.cli.output import show
 from oomdoctor.cli.progress import ScanProgress
 from oomdoctor.findings import Outcome, Report, Severity
@@ -46,35 +52,7 @@ from oomdoctor.units import DTYPE_BYTES
     help="How the data is fed; auto: arrays and tables whole, the rest streamed.",
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
-@click.option(
-    "--purpose",
-    type=click.Choice(["prototype", "train", "production"]),
-    help="What the run is for; ranks the remedies.",
-)
-@click.option("--select", multiple=True, metavar="RULE", help="Run only these rules (OD1, OD101).")
-@click.option("--ignore", multiple=True, metavar="RULE", help="Leave these rules out.")
-@click.option(
-    "--rules",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder with more rules.",
-)
-@click.option(
-    "--severity",
-    "severities",
-    multiple=True,
-    metavar="RULE=LEVEL",
-    callback=config.parse_severities,
-    help="Another severity for a rule, such as OD101=warning.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The mildest finding that makes the exit code 1.",
-)
+@rule_options
 @output_options
 def command(
     paths: tuple[str, ...],

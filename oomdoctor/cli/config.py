@@ -76,6 +76,14 @@ def _read(path: Path) -> dict[str, Any]:
     return settings
 
 
+def _keys_of_all_commands() -> set[str]:
+    from oomdoctor.cli import COMMANDS
+
+    commands = [importlib.import_module(f"oomdoctor.cli.{name}").command for name in COMMANDS]
+    names = [opt for command in commands for param in command.params for opt in param.opts]
+    return {name[2:] for name in names if name.startswith("--")}
+
+
 def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings by parameter name, after checking every key."""
     params = [param for param in command.params if isinstance(param, click.Option)]
@@ -84,6 +92,8 @@ def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -
     for key, value in settings.items():
         option = options.get(key.replace("_", "-"))
         if option is None or option.name is None:
+            if key.replace("_", "-") in _keys_of_all_commands():
+                continue  # meant for another command
             near = difflib.get_close_matches(key.replace("_", "-"), options, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known keys: {', '.join(options)}."
             raise UsageError(f"{path} has an unknown key {key!r} for oomdoctor.{hint}")
@@ -95,18 +105,3 @@ def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -
             value = [str(path.parent / item) for item in value]
         defaults[option.name] = value
     return defaults
-
-
-def parse_severities(
-    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
-) -> dict[str, str]:
-    """Return `OD101=warning` pairs as a mapping."""
-    pairs = {}
-    for item in value:
-        rule, equals, level = item.partition("=")
-        if not equals:
-            raise click.BadParameter(
-                f"{item!r} is not RULE=LEVEL, such as OD101=warning.", ctx, param
-            )
-        pairs[rule] = level
-    return pairs

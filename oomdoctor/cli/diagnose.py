@@ -9,7 +9,7 @@ import click
 
 from oomdoctor.cli import config
 from oomdoctor.cli.check import exit_code
-from oomdoctor.cli.options import machine_options
+from oomdoctor.cli.options import machine_options, output_options, rule_options
 from oomdoctor.cli.output import show
 from oomdoctor.errors import UsageError
 
@@ -23,51 +23,8 @@ from oomdoctor.errors import UsageError
 )
 @machine_options
 @click.option("--redact", is_flag=True, help="Take out user names, paths, host names and tokens.")
-@click.option(
-    "--purpose",
-    type=click.Choice(["prototype", "train", "production"]),
-    help="What the run is for; ranks the remedies.",
-)
-@click.option("--select", multiple=True, metavar="RULE", help="Run only these rules (OD8, OD803).")
-@click.option("--ignore", multiple=True, metavar="RULE", help="Leave these rules out.")
-@click.option(
-    "--rules",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder with more rules.",
-)
-@click.option(
-    "--severity",
-    "severities",
-    multiple=True,
-    metavar="RULE=LEVEL",
-    callback=config.parse_severities,
-    help="Another severity for a rule, such as OD803=warning.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The mildest finding that makes the exit code 1.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How to show the result; markdown is ready for an issue.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True),
-    help="Write there instead of to the terminal.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Show every finding and note.")
+@rule_options
+@output_options
 def command(
     logs: tuple[str, ...],
     fail_on: str,

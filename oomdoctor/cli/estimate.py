@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from oomdoctor.cli.check import exit_code
-from oomdoctor.cli.options import ImageSizeType, machine_options, output_options
+from oomdoctor.cli.options import (
+    ImageSizeType,
+    fail_on_option,
+    machine_options,
+    output_options,
+    purpose_option,
+)
 from oomdoctor.cli.output import show
 
 
@@ -34,18 +40,8 @@ from oomdoctor.cli.output import show
     help="Which step.",
 )
 @click.option("--jit", is_flag=True, help="The step will be compiled by XLA.")
-@click.option(
-    "--purpose",
-    type=click.Choice(["prototype", "train", "production"]),
-    help="What the run is for; ranks the remedies.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The mildest finding that makes the exit code 1.",
-)
+@purpose_option
+@fail_on_option
 @output_options
 def command(
     model: str, fail_on: str, format_: str, output: str | None, verbose: bool, **options: Any

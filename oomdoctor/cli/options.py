@@ -87,7 +87,7 @@ def output_options(function: Function) -> Function:
         click.option(
             "--format",
             "format_",
-            type=click.Choice(["text", "json"]),
+            type=click.Choice(["text", "json", "markdown"]),
             default="text",
             show_default=True,
             help="How to show the result.",
@@ -95,3 +95,67 @@ def output_options(function: Function) -> Function:
     ):
         function = option(function)
     return function
+
+
+def rule_options(function: Function) -> Function:
+    """Add which rules are run, how they rank, and how bad their findings are."""
+    for option in (
+        fail_on_option,
+        click.option(
+            "--severity",
+            "severities",
+            multiple=True,
+            metavar="RULE=LEVEL",
+            callback=_parse_severities,
+            help="Another severity for a rule, such as OD101=warning.",
+        ),
+        click.option(
+            "--rules",
+            multiple=True,
+            metavar="DIR",
+            type=click.Path(exists=True, file_okay=False),
+            help="A folder with more rules.",
+        ),
+        click.option("--ignore", multiple=True, metavar="RULE", help="Leave these rules out."),
+        click.option(
+            "--select", multiple=True, metavar="RULE", help="Run only these rules (OD1, OD101)."
+        ),
+        purpose_option,
+    ):
+        function = option(function)
+    return function
+
+
+def purpose_option(function: Function) -> Function:
+    """Add `--purpose`."""
+    return click.option(
+        "--purpose",
+        type=click.Choice(["prototype", "train", "production"]),
+        help="What the run is for; ranks the remedies.",
+    )(function)
+
+
+def fail_on_option(function: Function) -> Function:
+    """Add `--fail-on`."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["error", "warning", "info", "never"]),
+        default="error",
+        show_default=True,
+        help="The mildest finding that makes the exit code 1.",
+    )(function)
+
+
+def _parse_severities(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str]:
+    """Return `OD101=warning` pairs as a mapping."""
+    pairs = {}
+    for item in value:
+        rule, equals, level = item.partition("=")
+        if not equals:
+            raise click.BadParameter(
+                f"{item!r} is not RULE=LEVEL, such as OD101=warning.", ctx, param
+            )
+        pairs[rule] = level
+    return pairs

@@ -75,3 +75,16 @@ def test_severity_table_changes_the_exit_code(project):
     assert check(project).returncode == 0
     (project / "oomdoctor.toml").write_text('ram = "100KiB"\nload = "memory"\nselect = "OD101"\n')
     assert check(project).returncode == 1
+
+
+def test_keys_meant_for_another_command_are_no_error(project):
+    (project / "oomdoctor.toml").write_text('image-size = "8x8x3"\n')
+    (project / "run.log").write_text("Epoch 1/2\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "oomdoctor", "diagnose", "run.log"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=project,
+    )
+    assert result.returncode == 0, result.stderr
