@@ -9,13 +9,16 @@ part of the truth: chunks freed by one trial are reused by the next, so peaks of
 differ by a few per cent from those of a fresh one; `restart()` gives a fresh one.
 
 An out-of-memory error takes ten seconds: TensorFlow's allocator waits that long for memory to be
-returned, and no setting shortens it on a CPU.
+returned, and no setting shortens it on a CPU. In a recurrent network every op that is ready waits
+in its turn, for minutes; so once the first has failed the worker is given a few seconds to
+answer, and is then ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -34,11 +37,16 @@ from typing import Any
 import msgspec
 
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
-from oomdoctor.measure.spec import KINDS, ModelSpec, Trial
+from oomdoctor.measure.spec import KINDS, ModelSpec, Outcome, Trial
 from oomdoctor.units import MIB
 
 LOG_BYTES = 64 * 1024
 """How much of what the worker writes is kept; an allocator's dump can be megabytes."""
+
+SECONDS_AFTER_OOM = 5
+"""How long a worker may take to answer after TensorFlow wrote that an op had no memory."""
+
+_FAILURE = re.compile(rb"RESOURCE_EXHAUSTED: (OOM when allocating [^\n]*)\n")
 
 
 class Runner:
@@ -141,7 +149,9 @@ class Runner:
         except _Died as died:
             seconds = time.monotonic() - began
             self.close()
-            return Trial(batch_size, "died", kind, seconds=seconds, message=str(died), log=died.log)
+            return Trial(
+                batch_size, died.outcome, kind, seconds=seconds, message=str(died), log=died.log
+            )
         if "oom" in answer:
             return Trial(batch_size, "oom", kind, message=answer["oom"], log=worker.log())
         _raise_if_wrong(answer)
@@ -195,9 +205,10 @@ def environment(limit_bytes: int | None) -> dict[str, str]:
 class _Died(Exception):
     """The worker is gone, or was ended because it took too long."""
 
-    def __init__(self, message: str, log: str) -> None:
+    def __init__(self, message: str, log: str, outcome: Outcome = "died") -> None:
         super().__init__(message)
         self.log = log
+        self.outcome = outcome
 
 
 class _Worker:
@@ -210,6 +221,7 @@ class _Worker:
         self._waiting = b""
         self._lines: deque[bytes] = deque()
         self._log_bytes = 0
+        self._failed: tuple[float, str] | None = None
         self._lock = threading.Lock()
         command = [sys.executable, "-m", "oomdoctor.measure.worker"]
         command += [str(theirs_in), str(theirs_out), str(os.getpid()), self.folder]
@@ -243,9 +255,10 @@ class _Worker:
         while b"\n" not in self._waiting:
             left = deadline - time.monotonic()
             if left <= 0:
-                _end(self.process, self.folder)
-                raise _Died(f"no answer within {seconds:g} s", self.log())
-            if select.select([self._answers], [], [], left)[0]:
+                raise self._ended(f"no answer within {seconds:g} s", "died")
+            if self._failed and time.monotonic() - self._failed[0] > SECONDS_AFTER_OOM:
+                raise self._ended(self._failed[1], "oom")
+            if select.select([self._answers], [], [], min(left, 0.5))[0]:
                 received = os.read(self._answers, 1 << 20)
                 if not received:
                     raise _Died(self._why(), self.log())
@@ -253,6 +266,11 @@ class _Worker:
         line, _, self._waiting = self._waiting.partition(b"\n")
         answer: dict[str, Any] = msgspec.json.decode(line)
         return answer
+
+    def _ended(self, message: str, outcome: Outcome) -> _Died:
+        log = self.log()
+        _end(self.process, self.folder)
+        return _Died(message, log, outcome)
 
     def log(self) -> str:
         """Return the end of what the process wrote."""
@@ -264,6 +282,7 @@ class _Worker:
         with self._lock:
             self._lines.clear()
             self._log_bytes = 0
+            self._failed = None
 
     def close(self) -> None:
         """End the process, and close and remove what belongs to it."""
@@ -287,12 +306,20 @@ class _Worker:
             return f"ended by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
+    def _note_failure(self, chunk: bytes) -> None:
+        if self._failed is None:
+            before = self._lines[-1][-1000:] if self._lines else b""
+            found = _FAILURE.search(before + chunk)
+            if found:
+                self._failed = (time.monotonic(), found[1].decode(errors="replace"))
+
     def _keep_log(self) -> None:
         output = self.process.stdout
         assert output is not None
         with output:
             while chunk := os.read(output.fileno(), 1 << 16):
                 with self._lock:
+                    self._note_failure(chunk)
                     self._lines.append(chunk)
                     self._log_bytes += len(chunk)
                     while self._log_bytes - len(self._lines[0]) > LOG_BYTES:

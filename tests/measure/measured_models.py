@@ -54,6 +54,15 @@ def perilous_data(batch_size):
     return tf.zeros((batch_size, 4)), tf.zeros((batch_size, 1))
 
 
+def recurrent():
+    """Many small ops are ready at once: each waits in its turn when memory is out."""
+    model = keras.Sequential(
+        [keras.Input((60, 32)), layers.LSTM(64, return_sequences=True), layers.LSTM(64)]
+    )
+    model.compile("adam", "mse")
+    return model
+
+
 def several_inputs():
     """Named inputs of several dtypes, an embedding fed with floats, two outputs and losses."""
     ids = keras.Input((6,), name="ids")

@@ -120,6 +120,13 @@ def test_a_model_that_does_not_fit_without_a_batch_is_out_of_memory(run_once):
     assert trial.outcome == "oom"
 
 
+def test_a_recurrent_network_out_of_memory_is_not_waited_for_op_by_op(run_once):
+    trial = run_once("recurrent", 256, limit_bytes=40 * MIB)
+
+    assert trial.outcome == "oom"
+    assert "OOM when allocating tensor" in trial.message
+
+
 def test_death_and_hanging_are_outcomes_and_the_next_trial_starts_anew(spec_of):
     with Runner(spec_of("dense", data="measured_models:perilous_data")) as runner:
         killed = runner.run(DIES_AT)
