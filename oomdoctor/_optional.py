@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from oomdoctor.errors import MissingPackageError
@@ -19,7 +20,15 @@ def import_optional(module: str, *, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise MissingPackageError(
-            f"{package} is needed {purpose}: pip install 'oomdoctor[{extra}]'"
-        ) from error
+        raise _missing(module, extra, purpose) from error
+
+
+def require(module: str, *, extra: str, purpose: str) -> None:
+    """Raise the same sentence where a module is not installed, without importing it."""
+    if importlib.util.find_spec(module) is None:
+        raise _missing(module, extra, purpose)
+
+
+def _missing(module: str, extra: str, purpose: str) -> MissingPackageError:
+    package = module.partition(".")[0]
+    return MissingPackageError(f"{package} is needed {purpose}: pip install 'oomdoctor[{extra}]'")

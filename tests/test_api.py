@@ -134,6 +134,7 @@ def test_a_deleted_current_folder_does_not_matter(pictures, tmp_path_factory):
     gone = tmp_path_factory.mktemp("gone")
     code = (
         f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})\n"
+        "sys.path = [place for place in sys.path if place]  # what a script's path is like\n"
         f"sys.argv = ['oomdoctor', 'check', {str(pictures)!r}]\n"
         "from oomdoctor.cli import main; main()"
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from oomdoctor._optional import import_optional
+from oomdoctor._optional import import_optional, require
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
 from oomdoctor.errors import DoesNotFitError, UsageError
@@ -198,6 +198,7 @@ def tune_report(
         raise UsageError(f"{objective!r} is no objective: use one of {', '.join(OBJECTIVES)}.")
     if not 0 <= margin < 1:
         raise UsageError(f"A margin is a part of the memory, from 0 to below 1: {margin} is not.")
+    require("tensorflow", extra="tensorflow", purpose="to run a training step")
     known_machine = probe_machine(machine=machine)
     budget = _budget(memory, known_machine)
     spec = _spec(model, replicas=replicas, **how_trained)
