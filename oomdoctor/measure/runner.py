@@ -7,46 +7,21 @@ An out-of-memory error inside the worker is an outcome, and so is its death (the
 what takes all of a machine's memory). One worker serves many trials. The allocator's history is
 part of the truth: chunks freed by one trial are reused by the next, so peaks of a warm worker can
 differ by a few per cent from those of a fresh one; `restart()` gives a fresh one.
-
-An out-of-memory error takes ten seconds: TensorFlow's allocator waits that long for memory to be
-returned, and no setting shortens it on a CPU. In a recurrent network every op that is ready waits
-in its turn, for minutes; so once the first has failed the worker is given a few seconds to
-answer, and is then ended.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import select
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
 import time
-import weakref
-from collections import deque
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
-from oomdoctor.measure.spec import KINDS, ModelSpec, Outcome, Trial
+from oomdoctor.measure.process import Died, WorkerProcess, environment
+from oomdoctor.measure.spec import KINDS, ModelSpec, Trial
 from oomdoctor.units import MIB
-
-LOG_BYTES = 64 * 1024
-"""How much of what the worker writes is kept; an allocator's dump can be megabytes."""
-
-SECONDS_AFTER_OOM = 5
-"""How long a worker may take to answer after TensorFlow wrote that an op had no memory."""
-
-_FAILURE = re.compile(rb"RESOURCE_EXHAUSTED: (OOM when allocating [^\n]*)\n")
 
 
 class Runner:
@@ -77,7 +52,7 @@ class Runner:
         self.limit_bytes = limit_bytes
         self.threads = threads
         self.seconds_per_trial = seconds_per_trial
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._cannot_load: str | None = None
 
     def __enter__(self) -> Runner:
@@ -146,7 +121,7 @@ class Runner:
                 return Trial(batch_size, "oom", kind, message=self._cannot_load, log=worker.log())
             worker.forget_log()
             answer = worker.ask(request, self.seconds_per_trial)
-        except _Died as died:
+        except Died as died:
             seconds = time.monotonic() - began
             self.close()
             return Trial(
@@ -162,7 +137,7 @@ class Runner:
     def _start(self) -> None:
         self.close()
         self._cannot_load = None
-        self._worker = _Worker(environment(self.limit_bytes))
+        self._worker = WorkerProcess(environment(self.limit_bytes))
         answer = self._worker.ask(
             {
                 "spec": self.spec,
@@ -181,154 +156,3 @@ class Runner:
 def _raise_if_wrong(answer: dict[str, Any]) -> None:
     if "error" in answer:
         raise (UsageError if answer["usage"] else InputError)(answer["error"])
-
-
-def environment(limit_bytes: int | None) -> dict[str, str]:
-    """Return the environment that puts TensorFlow's GPU allocator under the CPU."""
-    changed = {
-        **os.environ,
-        "KERAS_BACKEND": "tensorflow",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        "TF_CPP_MIN_LOG_LEVEL": "0",
-        "PYTHONUNBUFFERED": "1",
-    }
-    changed.pop("TF_CPU_BFC_MEM_LIMIT_IN_MB", None)
-    if limit_bytes is not None:
-        changed["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(limit_bytes // MIB)
-    package_home = str(Path(__file__).parents[2])
-    paths = [package_home, *filter(None, [os.environ.get("PYTHONPATH")])]
-    changed["PYTHONPATH"] = os.pathsep.join(paths)
-    return changed
-
-
-class _Died(Exception):
-    """The worker is gone, or was ended because it took too long."""
-
-    def __init__(self, message: str, log: str, outcome: Outcome = "died") -> None:
-        super().__init__(message)
-        self.log = log
-        self.outcome = outcome
-
-
-class _Worker:
-    """One worker process and the pipes to it."""
-
-    def __init__(self, environ: dict[str, str]) -> None:
-        self.folder = tempfile.mkdtemp(prefix="oomdoctor-")
-        theirs_in, self._requests = os.pipe()
-        self._answers, theirs_out = os.pipe()
-        self._waiting = b""
-        self._lines: deque[bytes] = deque()
-        self._log_bytes = 0
-        self._failed: tuple[float, str] | None = None
-        self._lock = threading.Lock()
-        command = [sys.executable, "-m", "oomdoctor.measure.worker"]
-        command += [str(theirs_in), str(theirs_out), str(os.getpid()), self.folder]
-        try:
-            self.process = subprocess.Popen(
-                command,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(theirs_in, theirs_out),
-                start_new_session=True,
-            )
-        finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
-        self._reader = threading.Thread(target=self._keep_log, daemon=True)
-        self._reader.start()
-        # A runner that nobody closed must not leave its worker behind either.
-        self._finalizer = weakref.finalize(self, _end, self.process, self.folder)
-
-    def is_alive(self) -> bool:
-        """Return whether the process still runs."""
-        return self.process.poll() is None
-
-    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Send one request and return the answer, or raise `_Died`."""
-        with contextlib.suppress(BrokenPipeError):
-            self._write(msgspec.json.encode(request) + b"\n")
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._waiting:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._ended(f"no answer within {seconds:g} s", "died")
-            if self._failed and time.monotonic() - self._failed[0] > SECONDS_AFTER_OOM:
-                raise self._ended(self._failed[1], "oom")
-            if select.select([self._answers], [], [], min(left, 0.5))[0]:
-                received = os.read(self._answers, 1 << 20)
-                if not received:
-                    raise _Died(self._why(), self.log())
-                self._waiting += received
-        line, _, self._waiting = self._waiting.partition(b"\n")
-        answer: dict[str, Any] = msgspec.json.decode(line)
-        return answer
-
-    def _ended(self, message: str, outcome: Outcome) -> _Died:
-        log = self.log()
-        _end(self.process, self.folder)
-        return _Died(message, log, outcome)
-
-    def log(self) -> str:
-        """Return the end of what the process wrote."""
-        with self._lock:
-            return b"".join(self._lines).decode(errors="replace")
-
-    def forget_log(self) -> None:
-        """Drop what was written so far."""
-        with self._lock:
-            self._lines.clear()
-            self._log_bytes = 0
-            self._failed = None
-
-    def close(self) -> None:
-        """End the process, and close and remove what belongs to it."""
-        self._finalizer()
-        self._reader.join(timeout=5)
-        for pipe in (self._requests, self._answers):
-            with contextlib.suppress(OSError):
-                os.close(pipe)
-
-    def _write(self, line: bytes) -> None:
-        view = memoryview(line)
-        while view:
-            view = view[os.write(self._requests, view) :]
-
-    def _why(self) -> str:
-        code = self.process.wait(timeout=10)
-        self._reader.join(timeout=5)
-        if code == -signal.SIGKILL:
-            return "killed (SIGKILL): the machine probably ran out of memory"
-        if code < 0:
-            return f"ended by {signal.Signals(-code).name}"
-        return f"ended with exit code {code}"
-
-    def _note_failure(self, chunk: bytes) -> None:
-        if self._failed is None:
-            before = self._lines[-1][-1000:] if self._lines else b""
-            found = _FAILURE.search(before + chunk)
-            if found:
-                self._failed = (time.monotonic(), found[1].decode(errors="replace"))
-
-    def _keep_log(self) -> None:
-        output = self.process.stdout
-        assert output is not None
-        with output:
-            while chunk := os.read(output.fileno(), 1 << 16):
-                with self._lock:
-                    self._note_failure(chunk)
-                    self._lines.append(chunk)
-                    self._log_bytes += len(chunk)
-                    while self._log_bytes - len(self._lines[0]) > LOG_BYTES:
-                        self._log_bytes -= len(self._lines.popleft())
-
-
-def _end(process: subprocess.Popen[bytes], folder: str) -> None:
-    """Kill a worker with all it started, wait for it, and remove its folder."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
