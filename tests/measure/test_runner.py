@@ -86,7 +86,8 @@ def test_trace_names_layers_tensors_and_parts(limited):
 
     assert {"first", "second", "classes", "(inputs)"} <= set(trace.layers)
     assert weights <= trace.parts["weights"] < weights + 16 * 256
-    assert 2 * weights <= trace.parts["optimizer"] < 2 * weights + 64 * 256
+    # Two slots for each weight; temporaries of the update may stand beside them at the peak.
+    assert 2 * weights <= trace.parts["optimizer"] < 4 * weights + 64 * 256
     assert (widest.shape, widest.dtype) == ((32, 14, 14, 8), "float32")
     assert widest.requested_bytes == 32 * 14 * 14 * 8 * 4
 
