@@ -93,9 +93,9 @@ class AllocationTrace:
     """(milliseconds since the first event, bytes in use), thinned, with the peak kept."""
     events: int
     needed_bytes: int | None = None
-    """The least limit, in whole MiB, under which the allocations of every traced step succeed in
-    their order: the peak and what fragmentation adds. None where the layout of memory is not
-    known (a GPU)."""
+    """The least limit, in whole MiB, under which every step of the trial should succeed: the
+    highest peak and what fragmentation adds. None where the layout of memory is not known (a
+    GPU)."""
     needed_low_bytes: int | None = None
     """The same for the traced step that needed least: below it no order of ops is known to fit."""
     extent_bytes: int | None = None

@@ -25,6 +25,7 @@ from oomdoctor.measure.names import addresses, names_of, scopes_noted
 from oomdoctor.measure.pool import Region
 from oomdoctor.measure.spec import AllocationTrace, ModelSpec, Trial
 from oomdoctor.measure.trace import explain
+from oomdoctor.units import MIB
 
 _ANY = 2
 """A batch size to try a trace with."""
@@ -154,7 +155,7 @@ def run_trial(step: Step, batch_size: int, steps: int, trace: bool, folder: str 
         log["current_bytes"] = tf.config.experimental.get_memory_info(device)["current"]
         if trace:
             traces = [_trace_of(step, function, data, device, folder) for _ in range(TRACED_STEPS)]
-            log["trace"] = highest(traces)
+            log["trace"] = highest(traces, peaks)
     except tf.errors.ResourceExhaustedError as error:
         return Trial(
             batch_size,
@@ -180,12 +181,22 @@ def run_trial(step: Step, batch_size: int, steps: int, trace: bool, folder: str 
     )
 
 
-def highest(traces: Sequence[AllocationTrace]) -> AllocationTrace:
-    """Return the trace with the highest peak, and the most memory that any of them needed."""
-    needed = [trace.needed_bytes for trace in traces if trace.needed_bytes is not None]
+def highest(traces: Sequence[AllocationTrace], peaks: Sequence[int]) -> AllocationTrace:
+    """Return the trace with the highest peak, with what all steps needed.
+
+    Args:
+        traces: The steps that were traced.
+        peaks: The peaks of those that were not. The second of a process is often higher than
+            all that follow; it is taken to fragment memory as much as the traced ones.
+    """
     top = max(traces, key=lambda trace: trace.peak_bytes)
-    low, high = min(needed, default=None), max(needed, default=None)
-    return replace(top, needed_bytes=high, needed_low_bytes=low)
+    known = [(trace.needed_bytes, trace.peak_bytes) for trace in traces if trace.needed_bytes]
+    if not known:
+        return top
+    fragmented = max(needed / peak for needed, peak in known)
+    at_most = -(-int(max(peaks, default=0) * fragmented) // MIB) * MIB
+    needed = [needed for needed, _ in known]
+    return replace(top, needed_bytes=max(*needed, at_most), needed_low_bytes=min(needed))
 
 
 def device_name() -> str:
