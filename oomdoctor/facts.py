@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oomdoctor._show import Readable
+from oomdoctor.recording import Profile
 
 # --------------------------------------------------------------------------- the machine
 
@@ -435,5 +436,6 @@ class Facts:
     estimate: Estimate | None = None
     tuning: Tuning | None = None
     diagnosis: Diagnosis | None = None
+    profile: Profile | None = None
     versions: tuple[tuple[str, str], ...] = ()
     """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""
