@@ -121,8 +121,23 @@ class End:
     killed_by: str | None = None
     """`cap` (our --ram cap), `kernel` (the oom_kill counter rose), `user` (Ctrl-C, SIGTERM), or
     `unknown`; None where it was not killed."""
+    peak_rss_bytes: int | None = None
+    """The kernel's own figure for the main process, between samples too."""
     oom_kills: int | None = None
     """How far the container's oom_kill counter rose during the run; None where it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A stage of a tf.data pipeline that keeps elements in RAM."""
+
+    kind: str
+    """`cache`, `shuffle`, `prefetch`, `tensors` …"""
+    label: str
+    """The call as a person would write it, such as `shuffle(100000)`."""
+    held_bytes: int | None
+    """What it keeps once it is full; None where that cannot be told."""
+    is_batched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -148,8 +163,10 @@ class Recording(Readable):
     """The text of the exception that ended it, or of TensorFlow's own out-of-memory message."""
     suspects: tuple[Suspect, ...] = ()
     breakdown: PeakBreakdown | None = None
-    pipeline: tuple[str, ...] = ()
-    """Stages of the tf.data pipeline that hold elements, such as `cache()`, `shuffle(100000)`."""
+    pipeline: tuple[Holding, ...] = ()
+    """What the tf.data pipeline given to `fit` holds in RAM, from its source to its end."""
+    fit_seconds: float | None = None
+    """When `fit` first asked for data; None where it never did."""
     batch_size: int | None = None
     epochs: int | None = None
     """How many epochs `fit` was asked for."""

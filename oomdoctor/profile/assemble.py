@@ -13,6 +13,7 @@ from oomdoctor.recording import (
     PHASES,
     End,
     GpuUse,
+    Holding,
     Limit,
     PeakBreakdown,
     Phase,
@@ -26,6 +27,7 @@ from oomdoctor.recording import (
 MOST_SAMPLES = 20_000
 MOST_STEPS = 20_000
 MOST_PHASES = 5_000
+MOST_FITS = 1_000
 
 Item = TypeVar("Item", Sample, Step)
 
@@ -39,7 +41,7 @@ class Assembly:
         self._steps: list[Step] = []
         self._counts = {Sample: 0, Step: 0}
         self._phases: list[Phase] = []
-        self._fit: records.Fit | None = None
+        self._fits: list[records.Fit] = []
         self._suspects: dict[tuple[str, str], Suspect] = {}
         self._peak: PeakBreakdown | None = None
         self._error: str | None = None
@@ -66,7 +68,7 @@ class Assembly:
         if isinstance(line, records.Run):
             self.run = self.run or line
         elif isinstance(line, records.Fit):
-            self._fit = line
+            self._add_fit(line)
         elif isinstance(line, records.Suspicion):
             self._suspects[line.kind, line.what] = Suspect(
                 kind=line.kind,
@@ -88,8 +90,13 @@ class Assembly:
                 exit_code=line.exit_code,
                 signal=line.signal,
                 killed_by=line.killed_by,
+                peak_rss_bytes=line.peak_rss,
                 oom_kills=line.oom_kills,
             )
+
+    def _add_fit(self, line: records.Fit) -> None:
+        if len(self._fits) < MOST_FITS:
+            self._fits.append(line)
 
     def _kept(self, items: list[Item], item: Item, most: int) -> list[Item]:
         self._counts[type(item)] += 1
@@ -118,7 +125,7 @@ class Assembly:
 
     def recording(self) -> Recording:
         """Return everything that was taken."""
-        run, fit = self.run, self._fit
+        run, fits = self.run, self._fits
         assert run is not None
         steps = tuple(thin(sorted(self._steps, key=_seconds), MOST_STEPS))
         samples = tuple(thin(sorted(self._samples, key=_seconds), MOST_SAMPLES))
@@ -145,9 +152,10 @@ class Assembly:
             error=self._error,
             suspects=tuple(self._suspects.values()),
             breakdown=self._peak,
-            pipeline=tuple(fit.pipeline) if fit else (),
-            batch_size=fit.batch_size if fit else None,
-            epochs=fit.epochs if fit else None,
+            pipeline=_pipeline(fits),
+            fit_seconds=fits[0].t if fits else None,
+            batch_size=next((fit.batch_size for fit in reversed(fits) if fit.batch_size), None),
+            epochs=next((fit.epochs for fit in reversed(fits) if fit.epochs), None),
             versions=tuple(sorted(run.versions.items())),
             notes=tuple(notes),
         )
@@ -169,6 +177,19 @@ def thin(items: Sequence[Item], most: int) -> Sequence[Item]:
         stretch = range(number * len(items) // stretches, (number + 1) * len(items) // stretches)
         kept |= {max(stretch, key=by_size), min(stretch, key=by_size)}
     return [items[index] for index in sorted(kept)]
+
+
+def _pipeline(fits: Sequence[records.Fit]) -> tuple[Holding, ...]:
+    latest = next((fit.pipeline for fit in reversed(fits) if fit.pipeline), [])
+    return tuple(
+        Holding(
+            kind=stage.kind,
+            label=stage.label,
+            held_bytes=stage.held_bytes,
+            is_batched=stage.is_batched,
+        )
+        for stage in latest
+    )
 
 
 def _seconds(item: Sample | Step) -> float:

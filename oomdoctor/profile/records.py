@@ -86,13 +86,22 @@ class Finish(Line, frozen=True):
     phase: Name
 
 
+class HoldingLine(msgspec.Struct, frozen=True):
+    """A stage of the pipeline, inside `Fit`."""
+
+    kind: Name
+    label: Name
+    held_bytes: Size | None = None
+    is_batched: bool = False
+
+
 class Fit(Line, frozen=True):
-    """What `fit` was called with."""
+    """What `fit` was called with; each line adds what became known."""
 
     t: Seconds
     epochs: Count | None = None
     batch_size: Count | None = None
-    pipeline: Names = []
+    pipeline: Annotated[list[HoldingLine], msgspec.Meta(max_length=200)] = []
 
 
 class Suspicion(Line, frozen=True):
@@ -148,6 +157,7 @@ class Stop(Line, frozen=True):
     exit_code: Annotated[int, msgspec.Meta(ge=-255, le=1 << 32)] | None = None
     signal: Name | None = None
     killed_by: Name | None = None
+    peak_rss: Size | None = None
     oom_kills: Count | None = None
 
 

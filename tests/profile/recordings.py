@@ -41,7 +41,8 @@ def write_example(
     inside.write(records.Finish(t=2.0, phase="import"))
     inside.write(records.Begin(t=2.0, phase="build", label="build"))
     inside.write(records.Finish(t=3.0, phase="build"))
-    inside.write(records.Fit(t=3.0, epochs=epochs, batch_size=32, pipeline=["shuffle(1000)"]))
+    shuffle = records.HoldingLine(kind="shuffle", label="shuffle(1000)", held_bytes=60 * MIB)
+    inside.write(records.Fit(t=3.0, epochs=epochs, batch_size=32, pipeline=[shuffle]))
     step, at = 0, 3.0
     for epoch in range(1, epochs + 1):
         inside.write(records.Begin(t=at, phase="epoch", label=f"epoch {epoch}", number=epoch))
