@@ -136,6 +136,8 @@ class Finding:
     cost: Cost | None = None
     location: Location | None = None
     missing: tuple[MissingFact, ...] = ()
+    is_known: bool = False
+    """Whether the baseline has it: it is shown, and fails nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -149,3 +151,9 @@ class Report(Readable):
     findings: tuple[Finding, ...] = ()
     """Ranked: what makes it fit first."""
     notes: tuple[str, ...] = ()
+    subject: str | None = None
+    """What was examined, in a few words: `data/`, or `app:build, batch 32`."""
+    target: str | None = None
+    """What it was compared with: a machine's name, or the memory that was given."""
+    parts: tuple[Report, ...] = ()
+    """One report for each subject and target, where several were asked for at once."""

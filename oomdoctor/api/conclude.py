@@ -9,9 +9,12 @@ from typing import Any
 from oomdoctor.errors import UsageError
 from oomdoctor.facts import Estimate, Facts, Machine
 from oomdoctor.findings import Report
+from oomdoctor.units import format_bytes
 
 
-def conclude(command: str, facts: Facts, *, rules: Iterable[Any], **how: Any) -> Report:
+def conclude(
+    command: str, facts: Facts, *, rules: Iterable[Any], subject: str | None = None, **how: Any
+) -> Report:
     """Return what the rules make of the facts, with the verdict."""
     from oomdoctor.advise.evaluate import advise
     from oomdoctor.advise.load import load_rules
@@ -33,7 +36,35 @@ def conclude(command: str, facts: Facts, *, rules: Iterable[Any], **how: Any) ->
         verdict = verdict_of_diagnosis(facts.diagnosis)
     folders = [rules] if isinstance(rules, (str, os.PathLike)) else list(rules)
     findings = advise(facts, load_rules(folders), **how)
-    return Report(command=command, verdict=verdict, facts=facts, findings=findings)
+    return Report(
+        command=command,
+        verdict=verdict,
+        facts=facts,
+        findings=findings,
+        subject=subject,
+        target=None if facts.machine is None else target_name(facts.machine),
+    )
+
+
+def target_name(machine: Machine) -> str:
+    """Return what a run is compared with, in a few words that stay the same from run to run.
+
+    Example:
+        >>> from oomdoctor import probe_machine
+        >>> target_name(probe_machine(machine="colab-t4")), target_name(probe_machine(vram="6GiB"))
+        ('colab-t4', '6.00 GiB of GPU memory')
+    """
+    given = []
+    if machine.ram.origin == "declared":
+        given.append(f"{format_bytes(machine.ram.total_bytes)} of RAM")
+    given += [
+        f"{format_bytes(gpu.total_bytes)} of GPU memory"
+        for gpu in machine.gpus
+        if gpu.origin == "declared"
+    ]
+    if machine.name is None:
+        return " and ".join(given) or "this machine"
+    return f"{machine.name} with {' and '.join(given)}" if given else machine.name
 
 
 def _verdict_of_step(estimate: Estimate, machine: Machine) -> str:

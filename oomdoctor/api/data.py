@@ -47,7 +47,7 @@ def check(
 
     Args:
         target: A folder, a file, a list of these, a NumPy array or memory-map, a pandas
-            DataFrame, or a `tf.data.Dataset`.
+            DataFrame, a `tf.data.Dataset`, or the inventory of an earlier report.
         machine: A catalogue entry such as `colab-t4` to compare with; None is this machine.
         ram: System memory to compare with instead, such as `16GiB`.
         vram: GPU memory to compare with instead.
@@ -94,6 +94,7 @@ def check(
     return conclude(
         "check",
         facts,
+        subject=_relative(inventory.root),
         purpose=purpose,
         select=select,
         ignore=ignore,
@@ -102,9 +103,20 @@ def check(
     )
 
 
+def _relative(root: str) -> str:
+    """Return a path as every checkout of the same project has it."""
+    try:
+        inside = os.path.relpath(root) if os.path.isabs(root) else root
+    except FileNotFoundError:  # the current folder was deleted
+        return root
+    return root if inside.startswith("..") else inside
+
+
 def _look(
     target: Any, *, sample: int | None, progress: Any, keep_partial: bool
 ) -> tuple[Inventory, tuple[Stage, ...]]:
+    if isinstance(target, Inventory):
+        return target, ()
     paths = target if isinstance(target, (list, tuple)) else [target]
     if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
         from oomdoctor.inventory.scan import scan

@@ -10,13 +10,14 @@ from oomdoctor.cli import config
 from oomdoctor.cli.options import (
     ImageSizeType,
     SampleType,
+    also_option,
     machine_options,
     output_options,
     rule_options,
 )
 from oomdoctor.cli.output import show
 from oomdoctor.cli.progress import ScanProgress
-from oomdoctor.findings import Outcome, Report, Severity
+from oomdoctor.findings import Report
 from oomdoctor.units import DTYPE_BYTES
 
 
@@ -53,6 +54,7 @@ from oomdoctor.units import DTYPE_BYTES
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
 @rule_options
+@also_option
 @output_options
 def command(
     paths: tuple[str, ...],
@@ -60,6 +62,7 @@ def command(
     format_: str,
     output: str | None,
     verbose: bool,
+    also: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> int:
     """Tell whether a dataset fits in memory, and what to change if not.
@@ -73,7 +76,15 @@ def command(
 
     with ScanProgress() as progress:
         report = check(list(paths), progress=progress, keep_partial=True, **options)
-    show(report, format_=format_, output=output, verbose=verbose)
+    show(
+        report,
+        format_=format_,
+        output=output,
+        verbose=verbose,
+        fail_on=fail_on,
+        also=also,
+        rules=options["rules"],
+    )
     inventory = report.facts.inventory
     if inventory is not None and not inventory.is_complete:
         raise KeyboardInterrupt
@@ -81,9 +92,8 @@ def command(
 
 
 def exit_code(report: Report, fail_on: str) -> int:
-    """Return 1 when something was found that is at least as bad as `fail_on`."""
-    if fail_on == "never":
-        return 0
-    worst = Severity(fail_on).rank
-    fired = (f for f in report.findings if f.outcome is Outcome.FIRED)
-    return int(any(finding.severity.rank <= worst for finding in fired))
+    """Return 1 when something was found that is at least as bad as `fail_on`, and new."""
+    from oomdoctor.report.listing import list_problems
+
+    listing = list_problems(report, fail_on=fail_on)
+    return int(any(problem.fails for problem in listing.problems))

@@ -31,7 +31,7 @@ class ConfiguredCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Read the configuration before the flags are parsed, so that flags win."""
-        found = _find_here()
+        found = find_here()
         if found is None or {"-h", "--help"} & set(args):
             return super().make_context(info_name, args, parent, **extra)
         extra["default_map"] = defaults_for(self, *found)
@@ -42,7 +42,8 @@ class ConfiguredCommand(click.Command):
             raise click.BadParameter(message, error.ctx, error.param) from error
 
 
-def _find_here() -> tuple[Path, dict[str, Any]] | None:
+def find_here() -> tuple[Path, dict[str, Any]] | None:
+    """Return the nearest configuration at or above the current folder, and where it stands."""
     try:
         return find_config(Path.cwd())
     except FileNotFoundError:  # the current folder was deleted

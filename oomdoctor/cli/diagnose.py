@@ -49,6 +49,6 @@ def command(
             raise UsageError("Give the log of the run, or - to read it from standard input.")
         logs = ("-",)
     report = explain_error(list(logs), **options)
-    show(report, format_=format_, output=output, verbose=verbose)
+    show(report, format_=format_, output=output, verbose=verbose, fail_on=fail_on)
     failed = fail_on != "never" and report.verdict == "does_not_fit"
     return int(failed) or exit_code(report, fail_on)

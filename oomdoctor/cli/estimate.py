@@ -10,6 +10,7 @@ import click
 from oomdoctor.cli.check import exit_code
 from oomdoctor.cli.options import (
     ImageSizeType,
+    also_option,
     fail_on_option,
     machine_options,
     output_options,
@@ -42,9 +43,16 @@ from oomdoctor.cli.output import show
 @click.option("--jit", is_flag=True, help="The step will be compiled by XLA.")
 @purpose_option
 @fail_on_option
+@also_option
 @output_options
 def command(
-    model: str, fail_on: str, format_: str, output: str | None, verbose: bool, **options: Any
+    model: str,
+    fail_on: str,
+    format_: str,
+    output: str | None,
+    verbose: bool,
+    also: tuple[tuple[str, str], ...],
+    **options: Any,
 ) -> int:
     """Predict the peak memory of a training step, without running it.
 
@@ -60,5 +68,5 @@ def command(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     report = estimate_report(model, **options)
-    show(report, format_=format_, output=output, verbose=verbose)
+    show(report, format_=format_, output=output, verbose=verbose, fail_on=fail_on, also=also)
     return exit_code(report, fail_on)

@@ -12,6 +12,8 @@ from oomdoctor.units import parse_image_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
+
 
 class SizeType(click.ParamType):
     """A size such as `2.7GiB`."""
@@ -73,6 +75,32 @@ def machine_options(function: Function) -> Function:
     return function
 
 
+class FormatFileType(click.ParamType):
+    """A format and a file, such as `sarif=oomdoctor.sarif`."""
+
+    name = "FORMAT=FILE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return the two, or fail with one sentence."""
+        format_, _, file = str(value).partition("=")
+        if format_ not in FORMATS or not file:
+            known = ", ".join(FORMATS)
+            self.fail(f"{value!r} is not FORMAT=FILE with a format of {known}.", param, ctx)
+        return format_, file
+
+
+def also_option(function: Function) -> Function:
+    """Add `--also`: more formats from one run."""
+    return click.option(
+        "--also",
+        multiple=True,
+        type=FormatFileType(),
+        help="Write another format to a file as well. May be given several times.",
+    )(function)
+
+
 def output_options(function: Function) -> Function:
     """Add how a command shows its result: `--format`, `--output` and `-v`."""
     for option in (
@@ -87,7 +115,7 @@ def output_options(function: Function) -> Function:
         click.option(
             "--format",
             "format_",
-            type=click.Choice(["text", "json", "markdown"]),
+            type=click.Choice(FORMATS),
             default="text",
             show_default=True,
             help="How to show the result.",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.errors import InputError
@@ -18,24 +21,61 @@ class ReaderLeft(Exception):
 
 
 def show(
-    value: Report | Machine, *, format_: str, output: str | None, verbose: bool = False
+    value: Report | Machine,
+    *,
+    format_: str,
+    output: str | None,
+    verbose: bool = False,
+    fail_on: str = "error",
+    also: Iterable[tuple[str, str]] = (),
+    rules: Iterable[str] = (),
 ) -> None:
-    """Write a report or a machine in the format asked for."""
+    """Write a report or a machine in the format asked for.
+
+    Args:
+        value: What is shown.
+        format_: One of `options.FORMATS`.
+        output: A file; None is standard output.
+        verbose: Whether every finding and note is shown.
+        fail_on: The mildest finding that fails, which some formats tell.
+        also: More formats, each with its file.
+        rules: Folders with more rules, whose pages some formats quote.
+    """
+    draw = partial(_rendered, value, verbose=verbose, fail_on=fail_on, rules=rules)
+    for extra, file in also:
+        write(draw(extra, to_terminal=False), file)
+    write(draw(format_, to_terminal=output is None), output)
+
+
+def _rendered(
+    value: Report | Machine,
+    format_: str,
+    *,
+    to_terminal: bool,
+    verbose: bool,
+    fail_on: str,
+    rules: Iterable[str],
+) -> str:
     if format_ == "json":
         from oomdoctor.report import json
 
-        write(json.render(_as_report(value)), output)
-        return
+        return json.render(_as_report(value))
+    if format_ in ("sarif", "junit", "github", "gitlab"):
+        from oomdoctor.cli.listing import listing_of
+
+        renderer = importlib.import_module(f"oomdoctor.report.{format_}")
+        listing = listing_of(_as_report(value), fail_on=fail_on, rules=rules)
+        rendered: str = renderer.render(listing)
+        return rendered
     from oomdoctor.report import text
     from oomdoctor.report.views import view_of
 
     if format_ == "markdown":
         from oomdoctor.report import markdown
 
-        write(markdown.render(view_of(value, verbose=verbose)), output)
-        return
-    colour = output is None and wants_colour()
-    write(text.render(view_of(value, verbose=verbose), colour=colour), output)
+        return markdown.render(view_of(value, verbose=verbose))
+    colour = to_terminal and wants_colour()
+    return text.render(view_of(value, verbose=verbose), colour=colour)
 
 
 def write(text: str, output: str | None) -> None:

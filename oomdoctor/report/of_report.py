@@ -46,7 +46,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     return View(
         title=f"oomdoctor {report.command}",
         state=report.verdict,
-        headline=_headline(report),
+        headline=headline(report),
         lines=tuple(lines),
         tables=tuple(table for table in tables if table.rows),
         remedies=tuple(_remedy(finding) for finding in shown),
@@ -56,7 +56,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     )
 
 
-def _headline(report: Report) -> str:
+def headline(report: Report) -> str:
+    """Return the verdict in one sentence."""
     footprint, machine = report.facts.footprint, report.facts.machine
     if report.facts.diagnosis is not None:
         return of_diagnosis.headline(report.facts.diagnosis)

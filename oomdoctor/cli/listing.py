@@ -1,0 +1,77 @@
+"""Where a list of problems stands: the repository's root, the configuration, the rules' pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from oomdoctor.cli.config import find_here
+from oomdoctor.errors import OomDoctorError
+from oomdoctor.findings import Outcome, Report
+from oomdoctor.report.listing import DEFAULT_ANCHOR, Listing, RuleText, list_problems
+
+_ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+"""Where CI systems say that they checked the repository out."""
+
+
+def listing_of(report: Report, *, fail_on: str, rules: Iterable[str] = ()) -> Listing:
+    """Return a report as a list of problems in this repository."""
+    root = repository_root()
+    return list_problems(
+        report,
+        root=root,
+        anchor=_anchor(root),
+        fail_on=fail_on,
+        rules=_rule_texts(report, rules),
+    )
+
+
+def repository_root() -> str:
+    """Return the folder that files are told relative to: the checkout, or this folder."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        return os.sep
+    for variable in _ROOTS:
+        root = os.environ.get(variable)
+        if root and Path(root) in (Path(here), *Path(here).parents):
+            return root
+    return here
+
+
+def _anchor(root: str) -> str:
+    """Return the configuration's file, which stands for what is not about a line of code."""
+    try:
+        found = find_here()
+    except OomDoctorError:  # a command that does not need it must not fail by it
+        found = None
+    if found is None:
+        return DEFAULT_ANCHOR
+    relative = os.path.relpath(found[0], root)
+    return found[0].name if relative.startswith("..") else relative.replace(os.sep, "/")
+
+
+def _rule_texts(report: Report, folders: Iterable[str]) -> dict[str, RuleText]:
+    from oomdoctor.advise.load import load_rules
+    from oomdoctor.advise.page import render_page
+
+    fired = {
+        finding.rule
+        for part in (report, *report.parts)
+        for finding in part.findings
+        if finding.outcome is Outcome.FIRED
+    }
+    if not fired:
+        return {}
+    return {
+        rule.id: RuleText(
+            id=rule.id,
+            name=rule.name,
+            summary=rule.file.summary,
+            page=render_page(rule),
+            severity=rule.file.severity,
+        )
+        for rule in load_rules(folders, with_cases=True)
+        if rule.id in fired
+    }

@@ -1,0 +1,233 @@
+"""What other programs are told: a flat list of problems, each with a place and a fingerprint.
+
+Code scanners, test reports and merge requests want one entry per problem, in a file, at a line.
+The formats for them (`sarif`, `junit`, `github`, `gitlab`) draw this list, as `text` and `html`
+draw a view. What is not about a line of code stands at the first line of the configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from oomdoctor.findings import Finding, Outcome, Report, Severity
+from oomdoctor.report.escape import printable
+from oomdoctor.report.of_report import headline
+
+NO_RULE = "does-not-fit"
+"""Stands in a rule's place where the verdict is bad and no rule has spoken."""
+DEFAULT_ANCHOR = "pyproject.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleText:
+    """What a format can say of a rule."""
+
+    id: str
+    name: str
+    summary: str
+    page: str
+    """Markdown: why, an example, what to use instead."""
+    severity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One finding, in one place."""
+
+    rule: str
+    name: str
+    severity: Severity
+    message: str
+    title: str
+    code: str
+    file: str
+    """Relative to the repository, with slashes."""
+    line: int
+    column: int | None
+    fingerprint: str
+    """The same in every run and on every machine, also when lines move."""
+    fails: bool
+    is_known: bool
+
+    @property
+    def advice(self) -> str:
+        """The message and what to do about it, in one text."""
+        return f"{self.message} {self.title}." if self.title else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What was examined, compared with one target."""
+
+    name: str
+    state: str
+    headline: str
+    problems: tuple[Problem, ...]
+    passed: tuple[str, ...]
+    """Rules that found nothing."""
+    undecided: tuple[tuple[str, str], ...]
+    """Rules that lacked a fact, and what they say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All that is told to another program."""
+
+    suites: tuple[Suite, ...]
+    rules: tuple[RuleText, ...] = ()
+    """Of the problems, by id."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All of them, the worst first."""
+        found = [problem for suite in self.suites for problem in suite.problems]
+        return tuple(sorted(found, key=lambda problem: (problem.is_known, problem.severity.rank)))
+
+
+def list_problems(
+    report: Report,
+    *,
+    root: str = ".",
+    anchor: str = DEFAULT_ANCHOR,
+    fail_on: str = "error",
+    rules: Mapping[str, RuleText] | None = None,
+) -> Listing:
+    """Return a report as a list of problems.
+
+    Args:
+        report: One report, or one with parts.
+        root: The folder that files are told relative to.
+        anchor: The file that stands for what is not about a line of code.
+        fail_on: The mildest severity that fails.
+        rules: What to say of each rule, by id.
+    """
+    names = _Fingerprints()
+    suites = tuple(
+        _suite(part, _Place(root, anchor), names, fail_on, is_part=bool(report.parts))
+        for part in (report.parts or (report,))
+    )
+    used = sorted({problem.rule for suite in suites for problem in suite.problems})
+    known = rules or {}
+    return Listing(suites=suites, rules=tuple(known[rule] for rule in used if rule in known))
+
+
+def fails(finding: Finding, fail_on: str) -> bool:
+    """Return whether a finding is at least as bad as `fail_on`, and new."""
+    if fail_on == "never" or finding.outcome is not Outcome.FIRED or finding.is_known:
+        return False
+    return finding.severity.rank <= Severity(fail_on).rank
+
+
+def fingerprints_of(report: Report, root: str) -> Iterator[tuple[Finding, str]]:
+    """Yield what fired in one report, each with its fingerprint."""
+    names, place = _Fingerprints(), _Place(root, DEFAULT_ANCHOR)
+    for finding in report.findings:
+        if finding.outcome is Outcome.FIRED:
+            yield finding, names.of(report, finding, place)
+
+
+class _Place:
+    def __init__(self, root: str, anchor: str) -> None:
+        self.root, self.anchor = root, anchor
+
+    def of(self, finding: Finding) -> tuple[str, int, int | None]:
+        location = finding.location
+        if location is None:
+            return self.anchor, 1, None
+        column = location.column if location.column > 0 else None
+        return self.relative(location.file), max(location.line, 1), column
+
+    def relative(self, file: str) -> str:
+        path = os.path.abspath(file)
+        inside = os.path.relpath(path, os.path.abspath(self.root))
+        shown = path if inside.startswith("..") else inside
+        return shown.replace(os.sep, "/")
+
+
+class _Fingerprints:
+    """Names problems by what stays when lines move and memory differs."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def of(self, report: Report, finding: Finding, place: _Place) -> str:
+        words: Iterable[str | None]
+        if finding.location is not None:
+            words = (finding.rule, place.of(finding)[0], finding.message)
+        else:
+            # The message holds figures that differ from run to run.
+            words = (finding.rule, report.subject, report.target)
+        key = "\0".join(word or "" for word in words)
+        self._seen[key] = self._seen.get(key, 0) + 1
+        numbered = f"{key}\0{self._seen[key]}"
+        return hashlib.sha256(numbered.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _suite(
+    report: Report, place: _Place, names: _Fingerprints, fail_on: str, *, is_part: bool
+) -> Suite:
+    problems = [
+        _problem(finding, place, names.of(report, finding, place), fail_on)
+        for finding in report.findings
+        if finding.outcome is Outcome.FIRED
+    ]
+    # In a gate the verdict counts, also where the rule that explains it was left out.
+    spoken = any(problem.severity is Severity.ERROR for problem in problems)
+    if is_part and report.verdict == "does_not_fit" and not spoken:
+        finding = unexplained(report)
+        print_ = names.of(report, finding, place)
+        problems.insert(0, _problem(finding, place, print_, fail_on))
+    unknown = [f for f in report.findings if f.outcome is Outcome.UNKNOWN]
+    return Suite(
+        name=suite_name(report),
+        state=report.verdict,
+        headline=printable(headline(report)),
+        problems=tuple(problems),
+        passed=tuple(
+            f"{finding.rule} {finding.name}"
+            for finding in report.findings
+            if finding.outcome is Outcome.PASSED
+        ),
+        undecided=tuple((f"{f.rule} {f.name}", printable(f.message)) for f in unknown),
+    )
+
+
+def unexplained(report: Report) -> Finding:
+    """Return a finding that says no more than the verdict."""
+    return Finding(
+        rule=NO_RULE,
+        name=NO_RULE,
+        outcome=Outcome.FIRED,
+        severity=Severity.ERROR,
+        message=headline(report),
+        remedy="none",
+    )
+
+
+def suite_name(report: Report) -> str:
+    """Return what was examined and what it was compared with, in a few words."""
+    names = [printable(name) for name in (report.subject, report.target) if name]
+    return " on ".join(names) or f"oomdoctor {report.command}"
+
+
+def _problem(finding: Finding, place: _Place, fingerprint: str, fail_on: str) -> Problem:
+    file, line, column = place.of(finding)
+    return Problem(
+        rule=finding.rule,
+        name=finding.name,
+        severity=finding.severity,
+        message=printable(finding.message),
+        title=printable(finding.fix.title) if finding.fix else "",
+        code="\n".join(printable(row) for row in finding.fix.code.splitlines())
+        if finding.fix
+        else "",
+        file=file,
+        line=line,
+        column=column,
+        fingerprint=fingerprint,
+        fails=fails(finding, fail_on),
+        is_known=finding.is_known,
+    )
