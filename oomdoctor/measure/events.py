@@ -24,21 +24,40 @@ def record(step: Callable[[], None], folder: str | None) -> list[Event]:
         step: Runs one step to its end.
         folder: Where the profiler may write; emptied afterwards.
     """
-    import tensorflow as tf
-
-    logs = tempfile.mkdtemp(dir=folder)
-    options = tf.profiler.experimental.ProfilerOptions(
-        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
-    )
+    recording = Recording(folder)
     try:
-        tf.profiler.experimental.start(logs, options)
+        step()
+    except BaseException:
+        recording.stop()
+        raise
+    return recording.stop()
+
+
+class Recording:
+    """Allocation events from now on, until `stop`. TensorFlow allows one at a time."""
+
+    def __init__(self, folder: str | None) -> None:
+        import tensorflow as tf
+
+        self._logs = tempfile.mkdtemp(dir=folder)
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+        )
         try:
-            step()
-        finally:
+            tf.profiler.experimental.start(self._logs, options)
+        except BaseException:
+            shutil.rmtree(self._logs, ignore_errors=True)
+            raise
+
+    def stop(self) -> list[Event]:
+        """End it and return the events."""
+        import tensorflow as tf
+
+        try:
             tf.profiler.experimental.stop()
-        return [event for path in Path(logs).rglob("*.xplane.pb") for event in read(path)]
-    finally:
-        shutil.rmtree(logs, ignore_errors=True)
+            return [event for path in Path(self._logs).rglob("*.xplane.pb") for event in read(path)]
+        finally:
+            shutil.rmtree(self._logs, ignore_errors=True)
 
 
 def read(path: Path) -> list[Event]:

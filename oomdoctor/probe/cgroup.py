@@ -49,21 +49,36 @@ def read_cgroup_limit(root: Path = Path("/")) -> Limit | None:
     Args:
         root: Where the file system starts: `/`, or a recorded tree.
     """
-    mounts = _read_mounts(root)
     limits: list[Limit] = []
+    for mount, parts in _own_places(root):
+        limits += _read_limits_upward(root, mount, parts)
+    return lowest(limits)
+
+
+def own_folders(root: Path = Path("/")) -> list[tuple[int, Path]]:
+    """Return pairs of version and folder: this process's groups, then those above them."""
+    return [
+        (mount.version, (root / mount.point.lstrip("/")).joinpath(*parts[:depth]))
+        for mount, parts in _own_places(root)
+        for depth in range(len(parts), -1, -1)
+    ]
+
+
+def _own_places(root: Path) -> Iterator[tuple[_Mount, tuple[str, ...]]]:
+    """Yield where this process's groups lie: a mount, and the folders below it."""
+    mounts = _read_mounts(root)
     for version, group in _read_own_groups(root):
         same_version = [mount for mount in mounts if mount.version == version]
         for mount in same_version:
             parts = _place_under(mount, group, is_only=len(same_version) == 1)
             if parts is not None:
-                limits += _read_limits_upward(root, mount, parts)
-    return lowest(limits)
+                yield mount, parts
 
 
 def _read_own_groups(root: Path) -> list[tuple[int, str]]:
     """Return pairs of version and group path, from lines `number:controllers:path`."""
     found = []
-    for line in (_read_text(root / "proc/self/cgroup") or "").splitlines():
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
         if not colon or not path.startswith("/"):
@@ -78,7 +93,7 @@ def _read_own_groups(root: Path) -> list[tuple[int, str]]:
 def _read_mounts(root: Path) -> list[_Mount]:
     """Return where the groups are mounted. A mount's options end with a lone hyphen."""
     mounts = []
-    for line in (_read_text(root / "proc/self/mountinfo") or "").splitlines():
+    for line in (read_text(root / "proc/self/mountinfo") or "").splitlines():
         before, hyphen, after = line.partition(" - ")
         fields, described = before.split(" "), after.split(" ")
         if not hyphen or len(fields) < 6 or len(described) < 3:
@@ -121,17 +136,17 @@ def _read_limits_upward(root: Path, mount: _Mount, parts: tuple[str, ...]) -> It
 
 def _read_version_2(folder: Path, above: str | None) -> Iterator[Limit]:
     """Yield the limits of one group; `above` names it unless it is the process's own."""
-    used = _read_used(folder, "memory.current", ("inactive_file",))
+    used = read_used(folder, "memory.current", ("inactive_file",))
     for file in ("memory.max", "memory.high"):
-        limit = _limit_or_none(_read_text(folder / file))
+        limit = _limit_or_none(read_text(folder / file))
         if limit is not None:
             yield _limit(limit, used, file, above)
 
 
 def _read_version_1(folder: Path, above: str | None) -> Iterator[Limit]:
-    used = _read_used(folder, "memory.usage_in_bytes", ("total_inactive_file", "inactive_file"))
-    inherits = (_read_text(folder / "memory.use_hierarchy") or "1").strip() != "0"
-    limit = _limit_or_none(_read_text(folder / "memory.limit_in_bytes"))
+    used = read_used(folder, "memory.usage_in_bytes", ("total_inactive_file", "inactive_file"))
+    inherits = (read_text(folder / "memory.use_hierarchy") or "1").strip() != "0"
+    limit = _limit_or_none(read_text(folder / "memory.limit_in_bytes"))
     if limit is not None and (above is None or inherits):
         yield _limit(limit, used, "memory.limit_in_bytes", above)
     if above is not None:
@@ -151,9 +166,9 @@ def _limit(limit: int, used: int, file: str, above: str | None) -> Limit:
     )
 
 
-def _read_used(folder: Path, file: str, cache_keys: tuple[str, ...]) -> int:
+def read_used(folder: Path, file: str, cache_keys: tuple[str, ...]) -> int:
     """Return the bytes in use that cannot be dropped; zero where the kernel does not tell."""
-    usage = _whole_number(_read_text(folder / file)) or 0
+    usage = _whole_number(read_text(folder / file)) or 0
     statistics = _read_statistics(folder)
     for key in cache_keys:
         inactive = _whole_number(statistics.get(key))
@@ -163,7 +178,7 @@ def _read_used(folder: Path, file: str, cache_keys: tuple[str, ...]) -> int:
 
 
 def _read_statistics(folder: Path) -> dict[str, str]:
-    lines = (_read_text(folder / "memory.stat") or "").splitlines()
+    lines = (read_text(folder / "memory.stat") or "").splitlines()
     pairs = (line.split() for line in lines)
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
@@ -179,7 +194,8 @@ def _whole_number(text: str | None) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
 
 
-def _read_text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """Return a small file of the kernel, or None where it cannot be read."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(_MOST_CHARACTERS)
