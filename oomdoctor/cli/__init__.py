@@ -22,6 +22,7 @@ COMMANDS = {
     "estimate": "Predict the peak memory of a training step, without running it.",
     "tune": "Find the largest batch size that fits, by running it.",
     "diagnose": "Tell why a run died, from its log, and what to change.",
+    "profile": "Run a script, record its memory, and tell what grew and why it ended.",
     "rules": "List the rules, or print the page of one RULE, given by id or name.",
 }
 

@@ -264,6 +264,17 @@ def _within(items: Sequence[Item], phase: Phase) -> Sequence[Item]:
     return items[first : bisect_right(items, phase.end_seconds, key=_seconds)]
 
 
+_INNER = ("epoch", "first_step", "validation", "checkpoint")
+
+
+def _innermost(phases: Sequence[Phase]) -> str | None:
+    """The label of the phase that says most about a moment."""
+    if not phases:
+        return None
+    rank = {kind: number for number, kind in enumerate(_INNER, 1)}
+    return max(phases, key=lambda phase: (rank.get(phase.kind, 0), phase.start_seconds)).label
+
+
 def _placed(
     samples: Sequence[Sample], steps: Sequence[Step], phases: Sequence[Phase]
 ) -> tuple[Sample, ...]:
@@ -281,7 +292,7 @@ def _placed(
         placed.append(
             replace(
                 sample,
-                phase=open_[-1].label if open_ else None,
+                phase=_innermost(open_),
                 allocator_bytes=step.allocator_bytes if step else None,
                 allocator_peak_bytes=step.allocator_peak_bytes if step else None,
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
+from oomdoctor.recording import Profile, Recording
 from oomdoctor.report.json import (
     plain,
     plain_estimate,
@@ -14,6 +15,7 @@ from oomdoctor.report.json import (
     plain_machine,
     plain_tuning,
 )
+from oomdoctor.report.json_profile import plain_profile, plain_recording, timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,10 @@ def plain_value(value: Any) -> dict[str, Any]:
         return plain_inventory(value)
     if isinstance(value, Tuning):
         return plain_tuning(value)
+    if isinstance(value, Profile):
+        return plain_profile(value)
+    if isinstance(value, Recording):
+        return plain_recording(value)
     if isinstance(value, Estimate):
         return plain_estimate(value)
     assert isinstance(value, Footprint)
@@ -36,9 +42,14 @@ def plain_value(value: Any) -> dict[str, Any]:
 
 
 def frame(value: Any) -> pd.DataFrame:
-    """Return the rows of a value: findings, groups, GPUs or ways of feeding."""
+    """Return the rows of a value: findings, groups, GPUs, ways of feeding, or samples in time."""
     import pandas as pd
 
+    if isinstance(value, Profile):
+        value = value.recording
+    if isinstance(value, Recording):
+        samples: pd.DataFrame = pd.DataFrame(timeline(value.samples))
+        return samples
     rows = {
         Report: "findings",
         Machine: "gpus",

@@ -21,6 +21,7 @@ from oomdoctor.facts import (
     Tuning,
 )
 from oomdoctor.findings import Finding, Report
+from oomdoctor.report.json_profile import plain_profile
 
 SCHEMA_VERSION = 1
 
@@ -47,6 +48,7 @@ def plain(report: Report) -> dict[str, Any]:
         "estimate": facts.estimate and plain_estimate(facts.estimate),
         "tuning": facts.tuning and plain_tuning(facts.tuning),
         "diagnosis": facts.diagnosis and plain_diagnosis(facts.diagnosis),
+        "profile": facts.profile and plain_profile(facts.profile),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
     }

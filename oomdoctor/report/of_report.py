@@ -6,7 +6,14 @@ import re
 
 from oomdoctor.facts import Estimate
 from oomdoctor.findings import Finding, Outcome, Report
-from oomdoctor.report import of_data, of_diagnosis, of_estimate, of_machine, of_tuning
+from oomdoctor.report import (
+    of_data,
+    of_diagnosis,
+    of_estimate,
+    of_machine,
+    of_profile,
+    of_tuning,
+)
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Remedy, Table, View
 from oomdoctor.units import format_bytes
@@ -24,6 +31,9 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     if facts.diagnosis is not None:
         lines += of_diagnosis.diagnosis_lines(facts.diagnosis)
         tables += of_diagnosis.diagnosis_tables(facts.diagnosis)
+    if facts.profile is not None:
+        lines += of_profile.profile_lines(facts.profile)
+        tables += of_profile.profile_tables(facts.profile, verbose=verbose)
     if facts.estimate is not None:
         lines += of_estimate.estimate_lines(facts.estimate)
         tables += of_estimate.estimate_tables(facts.estimate, verbose=verbose)
@@ -35,7 +45,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))
     if facts.footprint is not None:
         lines += of_data.footprint_lines(facts.footprint, facts.inventory)
-    if facts.machine is not None:
+    if facts.machine is not None and facts.profile is None:
         chosen = facts.footprint.chosen if facts.footprint else None
         lines += of_machine.machine_lines(facts.machine, chosen=chosen)
     if facts.footprint is not None:
@@ -59,6 +69,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
 def headline(report: Report) -> str:
     """Return the verdict in one sentence."""
     footprint, machine = report.facts.footprint, report.facts.machine
+    if report.facts.profile is not None and report.facts.diagnosis is not None:
+        return of_profile.headline(report.facts.profile, report.facts.diagnosis)
     if report.facts.diagnosis is not None:
         return of_diagnosis.headline(report.facts.diagnosis)
     if report.facts.tuning is not None:

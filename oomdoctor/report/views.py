@@ -7,9 +7,11 @@ from typing import Any
 
 from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
+from oomdoctor.recording import Profile, Recording
 from oomdoctor.report.of_data import view_footprint, view_inventory
 from oomdoctor.report.of_estimate import view_estimate
 from oomdoctor.report.of_machine import view_machine
+from oomdoctor.report.of_profile import view_profile, view_recording
 from oomdoctor.report.of_report import view_report
 from oomdoctor.report.of_tuning import view_tuning
 from oomdoctor.report.view import View
@@ -21,6 +23,8 @@ _MAKERS: dict[type, Callable[..., View]] = {
     Footprint: view_footprint,
     Estimate: view_estimate,
     Tuning: view_tuning,
+    Profile: view_profile,
+    Recording: view_recording,
 }
 
 

@@ -1,0 +1,236 @@
+"""`oomdoctor profile`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oomdoctor.cli.check import exit_code
+from oomdoctor.cli.options import SizeType, fail_on_option
+from oomdoctor.cli.output import show, write
+from oomdoctor.errors import InputError, OomDoctorError, UsageError
+
+if TYPE_CHECKING:
+    from oomdoctor.findings import Report
+
+REPORTS = {"report.json": "json", "report.txt": "text"}
+
+
+class _Passing(click.Command):
+    """A command whose options end where the program's command line begins."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split our options from the program: a script, `-m module` or `-c code`."""
+        takes_value = {
+            name: not (param.is_flag or param.count)
+            for param in self.params
+            if isinstance(param, click.Option)
+            for name in param.opts
+        }
+        index = 0
+        while index < len(args) and args[index].startswith("-") and args[index] not in _STARTS:
+            name, equals, _ = args[index].partition("=")
+            index += 2 if takes_value.get(name) and not equals else 1
+        program = args[index:]
+        if program[:1] == ["--"]:
+            program = program[1:]
+        ctx.meta["oomdoctor.program"] = tuple(program)
+        return super().parse_args(ctx, args[:index])
+
+
+_STARTS = ("-", "-m", "-c", "--")
+
+
+@click.command(cls=_Passing, options_metavar="[OPTIONS] SCRIPT [ARG]...")
+@click.option("--ram", type=SizeType(), help="Cap the program's RAM: above it, it is killed.")
+@click.option(
+    "--vram", type=SizeType(), help="Cap TensorFlow's device memory; on a CPU, emulate that card."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Where the recording and the report go.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 100),
+    default=10.0,
+    show_default=True,
+    metavar="HZ",
+    help="Samples per second.",
+)
+@click.option(
+    "--trace-step",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also tell which layers and tensors hold the peak of step N.",
+)
+@click.option(
+    "--timeline",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the samples there too, as .csv or .parquet.",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Run nothing: report on the recording in DIR.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How to show the report.",
+)
+@fail_on_option
+@click.option("-v", "--verbose", is_flag=True, help="Show every finding, phase and note.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    source: str | None,
+    timeline: str | None,
+    format_: str,
+    fail_on: str,
+    verbose: bool,
+    **options: Any,
+) -> int:
+    """Run a script, record its memory, and tell what grew and why it ended.
+
+    The script runs unchanged and keeps its own output and exit code; the report goes to
+    standard error and to a folder. It is also written when the script is killed.
+
+    \b
+    oomdoctor profile train.py --epochs 3
+    oomdoctor profile --ram 8GiB --vram 6GiB -m mypackage.train
+    oomdoctor profile --from oomdoctor-train-20260801-120000
+    """
+    program = ctx.meta["oomdoctor.program"]
+    _check_timeline(timeline)
+    if source is not None:
+        if program or any(options[name] for name in ("ram", "vram", "output", "trace_step")):
+            raise UsageError("--from DIR runs nothing: give it alone, without a script.")
+        report = _reported(Path(source), timeline)
+        show(report, format_=format_, output=None, verbose=verbose)
+        return exit_code(report, fail_on)
+    folder, code = _record(program, **options)
+    try:
+        report = _reported(folder, timeline)
+        _tell(report, folder, format_=format_, verbose=verbose)
+    except (OomDoctorError, OSError) as error:
+        click.echo(f"oomdoctor: {error} The recording is in {folder}.", err=True)
+    return code
+
+
+def _record(
+    program: tuple[str, ...],
+    *,
+    ram: str | None,
+    vram: str | None,
+    output: str | None,
+    rate: float,
+    trace_step: int | None,
+) -> tuple[Path, int]:
+    from oomdoctor.api.run import record
+    from oomdoctor.profile.spawn import Plan
+    from oomdoctor.units import parse_size
+
+    _check_program(program)
+    folder = Path(output) if output else Path(_folder_name(program))
+    if (folder / "outside.jsonl").exists():
+        raise UsageError(f"{folder} holds a recording already: give another --output.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be made ({error.strerror}): give another --output."
+        ) from error
+    plan = Plan(
+        arguments=program,
+        folder=folder,
+        rate_hz=rate,
+        ram_bytes=None if ram is None else parse_size(ram),
+        vram_bytes=None if vram is None else parse_size(vram),
+        trace_step=trace_step,
+    )
+    return folder, record(plan)
+
+
+def _check_program(program: tuple[str, ...]) -> None:
+    if not program:
+        raise UsageError("Give a script to run: oomdoctor profile train.py ARGS...")
+    if program[0] in ("-m", "-c"):
+        if len(program) < 2:
+            what = "a module" if program[0] == "-m" else "code"
+            raise UsageError(f"{program[0]} needs {what} after it.")
+    elif program[0] != "-" and not os.path.exists(program[0]):
+        raise UsageError(f"{program[0]} does not exist: give the path of a Python script.")
+
+
+def _folder_name(program: tuple[str, ...]) -> str:
+    name = program[1] if program[0] == "-m" else Path(program[0]).stem
+    plain = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
+    stem = "code" if program[0] in ("-c", "-") else plain.strip("-")[:60] or "run"
+    return f"oomdoctor-{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _check_timeline(timeline: str | None) -> None:
+    if timeline is not None and not timeline.endswith((".csv", ".parquet")):
+        raise UsageError(f"{timeline} must end in .csv or .parquet.")
+
+
+def _reported(folder: Path, timeline: str | None) -> Report:
+    """Return the report on a recording, after writing it beside the recording."""
+    from oomdoctor.api.run import report_on
+
+    report = report_on(folder)
+    for name, format_ in REPORTS.items():
+        show(report, format_=format_, output=str(folder / name), verbose=True)
+    if timeline is not None:
+        _write_timeline(report, timeline)
+    return report
+
+
+def _write_timeline(report: Report, timeline: str) -> None:
+    assert report.facts.profile is not None
+    frame = report.facts.profile.recording.to_frame()
+    if timeline.endswith(".csv"):
+        write(frame.to_csv(index=False), timeline)
+        return
+    try:
+        frame.to_parquet(timeline, index=False)
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow: pip install pyarrow, or write .csv.") from error
+
+
+def _tell(report: Report, folder: Path, *, format_: str, verbose: bool) -> None:
+    """Show the report on standard error: standard output is the program's."""
+    if sys.stderr is None:
+        return
+    from oomdoctor.report import json, markdown, text
+    from oomdoctor.report.views import view_of
+
+    view = view_of(report, verbose=verbose)
+    drawn = {
+        "json": lambda: json.render(report),
+        "markdown": lambda: markdown.render(view),
+        "text": lambda: text.render(view, colour=sys.stderr.isatty() and not _is_plain()),
+    }[format_]()
+    encoding = sys.stderr.encoding or "utf-8"
+    click.echo(drawn.encode(encoding, "backslashreplace").decode(encoding), err=True)
+    click.echo(f"The recording and the report are in {folder}.", err=True)
+
+
+def _is_plain() -> bool:
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
