@@ -422,6 +422,50 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
 
 
+# --------------------------------------------------------------------------- the code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeMatch:
+    """A place in source code where a check found something."""
+
+    check: str
+    """Which check; a rule with the same word tells what it means."""
+    file: str
+    line: int
+    """From 1; within the cell, in a notebook."""
+    column: int
+    """From 1, in characters."""
+    cell: int | None = None
+    """The cell of a notebook, from 1."""
+    text: str = ""
+    """The code itself, on one line, shortened."""
+    name: str | None = None
+    """The variable it is about, where there is one."""
+    count: int | None = None
+    """The number it is about, such as a size of a buffer."""
+    parts: int | None = None
+    """The number of replicas or parts it is about."""
+    detail: str | None = None
+    """A further word by which a rule can choose what to say."""
+    is_fixable: bool = False
+    """Whether `--fix` can change it safely."""
+    ignored: tuple[str, ...] = ()
+    """Rules that a comment beside it suppresses; `*` is all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Scripts(Readable):
+    """What was found in source code."""
+
+    files: int
+    lines: int
+    matches: tuple[CodeMatch, ...] = ()
+    """By file, line and column."""
+    notes: tuple[str, ...] = ()
+    """Files that could not be read or are not Python."""
+
+
 # --------------------------------------------------------------------------- all of it
 
 
@@ -437,5 +481,6 @@ class Facts:
     tuning: Tuning | None = None
     diagnosis: Diagnosis | None = None
     profile: Profile | None = None
+    scripts: Scripts | None = None
     versions: tuple[tuple[str, str], ...] = ()
     """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""

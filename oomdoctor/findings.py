@@ -109,6 +109,8 @@ class Location:
     file: str
     line: int
     column: int
+    cell: int | None = None
+    """The cell of a notebook, from 1; `line` and `column` are within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,8 @@ def _differences(case: Case, finding: Finding) -> list[str]:
     found = []
     if case.saves_bytes is not None and finding.saves_bytes != parse_size(case.saves_bytes):
         found.append(f"it saves {finding.saves_bytes} bytes, not {case.saves_bytes}.")
+    if case.severity is not None and finding.severity.value != case.severity:
+        found.append(f"its severity is {finding.severity.value}, not {case.severity}.")
     if case.makes_it_fit is not None and finding.makes_it_fit is not case.makes_it_fit:
         found.append(f"makes_it_fit is {finding.makes_it_fit}, not {case.makes_it_fit}.")
     if finding.outcome is Outcome.FIRED:

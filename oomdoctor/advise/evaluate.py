@@ -8,15 +8,17 @@ to get it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from oomdoctor.advise.expression import Evaluator, ExpressionError
+from oomdoctor.advise.flatten import code_values
 from oomdoctor.advise.rule import Rule
 from oomdoctor.advise.template import Template, render_code, render_text
 from oomdoctor.advise.vocabulary import FACTS, PURPOSES, nearest, values
 from oomdoctor.errors import RuleError, UsageError
-from oomdoctor.facts import Facts
-from oomdoctor.findings import Cost, Finding, Fix, MissingFact, Outcome, Severity
+from oomdoctor.facts import CodeMatch, Facts
+from oomdoctor.findings import Cost, Finding, Fix, Location, MissingFact, Outcome, Severity
 
 _EFFORT = {"one line": 1, "a few lines": 2, "a rewrite": 4}
 _ORDER = (Outcome.FIRED, Outcome.UNKNOWN, Outcome.PASSED, Outcome.SKIPPED)
@@ -56,12 +58,50 @@ def advise(
     judged = []
     for rule in rules:
         severity = given.get(rule.id, Severity(rule.file.severity))
-        if rule.id in selected - ignored:
-            finding = judge(rule, known, evaluator, severity=severity)
+        if (rule.file.check is None) is _is_code_alone(facts) or (
+            rule.file.check is not None and facts.scripts is None
+        ):
+            continue  # it is about what nobody asked about
+        if rule.id not in selected - ignored:
+            findings = [_plain(rule, Outcome.SKIPPED, severity)]
+        elif rule.file.check is not None and facts.scripts is not None:
+            findings = judge_code(rule, facts.scripts.matches, known, severity=severity)
         else:
-            finding = _plain(rule, Outcome.SKIPPED, severity)
-        judged.append((_rank(finding, rule, purpose), finding))
+            findings = [judge(rule, known, evaluator, severity=severity)]
+        judged += [(_rank(finding, rule, purpose), finding) for finding in findings]
     return tuple(finding for _, finding in sorted(judged, key=lambda pair: pair[0]))
+
+
+def _is_code_alone(facts: Facts) -> bool:
+    """Return whether scripts are all there is to judge."""
+    return facts.scripts is not None and facts.inventory is None
+
+
+def judge_code(
+    rule: Rule,
+    matches: Iterable[CodeMatch],
+    known: Mapping[str, Any],
+    *,
+    severity: Severity | None = None,
+) -> list[Finding]:
+    """Return one finding for each place that a rule's check found, or that it found none."""
+    severity = severity or Severity(rule.file.severity)
+    findings = []
+    for match in matches:
+        if match.check != rule.file.check:
+            continue
+        if {"*", rule.id, rule.name.upper()} & {*match.ignored}:
+            finding = _plain(rule, Outcome.SKIPPED, severity)
+        else:
+            finding = judge(rule, {**known, **code_values(match)}, severity=severity)
+        findings.append(replace(finding, location=_location(match)))
+    return findings or [_plain(rule, Outcome.PASSED, severity)]
+
+
+def _location(match: CodeMatch) -> Location:
+    return Location(
+        file=match.file, line=match.line, column=match.column, cell=match.cell
+    )
 
 
 def judge(
@@ -77,8 +117,11 @@ def judge(
     result = evaluator.run(rule.when)
     if result.value is None:
         return _unknown(rule, severity, result.missing)
-    if result.value is False:
+    is_well = rule.unless is not None and evaluator.run(rule.unless).value is True
+    if result.value is False or is_well:
         return _plain(rule, Outcome.PASSED, severity)
+    if rule.worse_when is not None and evaluator.run(rule.worse_when).value is True:
+        severity = list(Severity)[max(0, severity.rank - 1)]
     try:
         return _fired(rule, severity, known, evaluator)
     except ExpressionError as error:
@@ -156,16 +199,17 @@ def _plain(rule: Rule, outcome: Outcome, severity: Severity) -> Finding:
 
 
 def _rank(finding: Finding, rule: Rule, purpose: str | None) -> tuple[Any, ...]:
-    place = _ORDER.index(finding.outcome)
+    place, at = _ORDER.index(finding.outcome), finding.location
     if finding.outcome is not Outcome.FIRED:
-        return (place, finding.rule)
+        return (place, finding.rule, at.file, at.line, at.column) if at else (place, finding.rule)
     gain = (finding.saves_bytes or 0) / _EFFORT[rule.file.effort]
     off_purpose = purpose is not None and purpose not in rule.file.purposes
     order: tuple[int, int] = (finding.severity.rank, off_purpose)
     if finding.makes_it_fit:
         # Either is enough, so what the run is for decides: a subset to prototype, say.
         order = (off_purpose, finding.severity.rank)
-    return (place, finding.makes_it_fit is not True, *order, -gain, finding.rule)
+    where = (at.file, at.cell or 0, at.line, at.column) if at else ("", 0, 0, 0)
+    return (place, finding.makes_it_fit is not True, *order, -gain, finding.rule, *where)
 
 
 def _words(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from oomdoctor.advise.flatten_data import (
     pipeline_values,
 )
 from oomdoctor.facts import (
+    CodeMatch,
     Diagnosis,
     Estimate,
     Facts,
@@ -47,7 +48,20 @@ def values(facts: Facts, *, purpose: str | None = None) -> dict[str, Value]:
     flat["versions.tensorflow"] = version_number(build)
     flat["versions.keras"] = version_number(versions.get("keras"))
     flat["run.purpose"] = purpose
+    flat.update(code_values(None))
     return flat
+
+
+def code_values(match: CodeMatch | None) -> dict[str, Value]:
+    """Return what a rule may read of one place in source code."""
+    return {
+        "code.check": match.check if match else None,
+        "code.text": match.text if match else None,
+        "code.name": match.name if match else None,
+        "code.count": match.count if match else None,
+        "code.parts": match.parts if match else None,
+        "code.detail": match.detail if match else None,
+    }
 
 
 def version_number(text: str | None) -> int | None:

@@ -237,7 +237,8 @@ class _Checker:
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)
-        self.parse(rule, "computed", "when", "saves", "fits", *_TEMPLATES, "variants")
+        optional = ("unless", "worse_when", "saves", "fits")
+        self.parse(rule, "computed", "when", *optional, *_TEMPLATES, "variants")
         for key, condition in (("when", rule.when), ("fits", rule.fits)):
             if condition is not None and not condition.facts:
                 raise self.fail(key, "it reads no fact, so it is always the same.")
@@ -261,6 +262,10 @@ class _Checker:
             )
         if self.in_family and file.family != self.path.parent.name:
             raise self.fail("family", f"it must equal the folder, {self.path.parent.name}.")
+        if file.when is None and file.check is None:
+            raise self.fail("when", "it is missing: only a rule with a check can do without.")
+        if file.check is not None and not _NAME.fullmatch(file.check):
+            raise self.fail("check", f"{file.check!r:.40} is not words joined by -.")
         if file.remedy not in REMEDIES:
             hint = nearest(file.remedy, REMEDIES)
             raise self.fail("remedy", f"{file.remedy!r:.40} is not a remedy.{hint}")

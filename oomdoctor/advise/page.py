@@ -57,7 +57,7 @@ def render_page(rule: Rule) -> str:
                 ("since", file.since),
             ],
         ),
-        f"## When\n\n{_code(_wrapped(file.when), 'text')}",
+        f"## When\n\n{_when(rule)}",
         f"For example: {shown.message}" if shown else "",
         f"## Why\n\n{file.why.strip()}",
         f"## Example\n\n{_code(file.example)}",
@@ -127,7 +127,8 @@ def _costs(rule: Rule) -> str:
 
 
 def _facts(rule: Rule) -> str:
-    expressions = [rule.when, rule.saves, rule.fits, *rule.computed.values()]
+    expressions = [rule.when, rule.unless, rule.worse_when, rule.saves, rule.fits]
+    expressions += rule.computed.values()
     expressions += [condition for condition, _ in rule.variants]
     names = {name for expression in expressions if expression for name in expression.facts}
     templates = [rule.message, rule.use_instead, *(code for _, code in rule.variants)]
@@ -151,6 +152,18 @@ def _cell(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _when(rule: Rule) -> str:
+    file = rule.file
+    lines = [f"oomdoctor check script.py finds {file.check}"] if file.check else []
+    lines += [_wrapped(file.when)] if file.when else []
+    parts = [_code("\n".join(lines), "text")]
+    if file.unless:
+        parts.append(f"All is well where `{_one_line(file.unless)}`.")
+    if file.worse_when:
+        parts.append(f"One step worse where `{_one_line(file.worse_when)}`.")
+    return "\n\n".join(parts)
 
 
 def _wrapped(expression: str) -> str:

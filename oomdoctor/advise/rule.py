@@ -27,6 +27,7 @@ FAMILIES = (
     "multi_gpu",
     "runtime",
     "crash",
+    "code",
 )
 """Folders of the catalogue. A team's own rules may use others."""
 
@@ -38,6 +39,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     facts: dict[str, dict[str, Scalar]]
     saves_bytes: int | str | None = None
     makes_it_fit: bool | None = None
+    severity: Literal["error", "warning", "info"] | None = None
     says: tuple[str, ...] = ()
 
 
@@ -57,7 +59,6 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     severity: Literal["error", "warning", "info"]
     since: str
     summary: str
-    when: str
     message: str
     resource: Literal["ram", "vram", "none"]
     remedy: str
@@ -72,6 +73,10 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: str
     does_not_fix: str
     references: tuple[str, ...]
+    when: str | None = None
+    check: str | None = None
+    unless: str | None = None
+    worse_when: str | None = None
     saves: str | None = None
     fits: str | None = None
     computed: dict[str, str] = {}
@@ -99,8 +104,22 @@ class Rule:
 
     @cached_property
     def when(self) -> Expression:
-        """The condition."""
-        return compile_expression(self.file.when, kind="flag")
+        """The condition; of a rule about code, that its check found something."""
+        condition = self.file.when or "True"
+        if self.file.check is not None:
+            condition = f'code.check == "{self.file.check}" and ({condition})'
+        return compile_expression(condition, kind="flag")
+
+    @cached_property
+    def unless(self) -> Expression | None:
+        """Where this is known to hold, all is well after all."""
+        return compile_expression(self.file.unless, kind="flag") if self.file.unless else None
+
+    @cached_property
+    def worse_when(self) -> Expression | None:
+        """Where this is known to hold, the finding is one step worse."""
+        text = self.file.worse_when
+        return compile_expression(text, kind="flag") if text else None
 
     @cached_property
     def saves(self) -> Expression | None:
@@ -154,7 +173,14 @@ FIELDS = {
     "severity": "`error`, `warning` or `info`",
     "since": "the first version that has it",
     "summary": "one line for lists, without numbers",
-    "when": "the condition, an expression over facts",
+    "when": "the condition, an expression over facts; a rule about code may leave it out",
+    "check": "of rules about code: which check of scripts it tells of, such as `cache-in-ram`. The "
+    "rule fires once for each place found, if `when` holds; `example` must have one such place, "
+    "and `use_instead` none",
+    "unless": "optional: a condition under which all is well after all. Unlike in `when`, a fact "
+    "that is missing does no harm: only where it is known to hold is the finding dropped",
+    "worse_when": "optional: a condition under which the finding is one step worse, `warning` for "
+    "`info` and `error` for `warning`",
     "message": "what is found in this run, with facts in braces",
     "resource": "what the remedy relieves: `ram`, `vram` or `none`",
     "remedy": "the cure, a word from the vocabulary below",
@@ -184,6 +210,6 @@ FIELDS = {
     "The first whose condition holds takes the place of `use_instead` above",
     "cases": "facts and the outcome they must give: at least one `fired`, one `passed`, one "
     '`unknown`. Sizes may be written `"64 GiB"`, versions `"2.16.0"`. `saves_bytes`, '
-    "`makes_it_fit` and `says` (words of the message, title or code) are checked where given",
+    "`makes_it_fit`, `severity` and `says` (words of the message, title or code) are checked where given",
 }
 """What each field of a rule file is for, in the order people write them."""

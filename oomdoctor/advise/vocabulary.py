@@ -31,6 +31,7 @@ _BOTH = "give a dataset and a machine: oomdoctor check PATH --ram SIZE --vram SI
 _PIPELINE = "hand over the pipeline itself: oomdoctor.check(dataset)"
 _MODEL = "give a model: oomdoctor estimate MODEL"
 _CRASH = "give the log of the run that died: oomdoctor diagnose LOG"
+_CODE = "give a script: oomdoctor check train.py"
 _VERSION = "run this in the environment that has it installed"
 _PURPOSE = "say what the run is for: --purpose prototype, train or production"
 
@@ -313,6 +314,12 @@ _TABLE = (
         "batch size changes",
         _CRASH,
     ),
+    FactName("code.check", "text", "check of scripts that found something", _CODE),
+    FactName("code.text", "text", "the code it found, on one line", _CODE),
+    FactName("code.name", "text", "variable, file or method it is about", _CODE),
+    FactName("code.count", "count", "number in the code: a batch or a buffer", _CODE),
+    FactName("code.parts", "count", "the other number: replicas, parts, a batch", _CODE),
+    FactName("code.detail", "text", "a further word of the check, see the rule", _CODE),
     FactName("versions.tensorflow", "version", "installed TensorFlow", _VERSION),
     FactName("versions.keras", "version", "installed Keras", _VERSION),
     FactName("run.purpose", "text", "what the run is for", _PURPOSE, PURPOSES),

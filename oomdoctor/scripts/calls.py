@@ -1,0 +1,355 @@
+"""What a call gives, by what is called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oomdoctor.scripts import checks_loops
+from oomdoctor.scripts.calls_data import array_method, dataset_method, make_array, make_dataset
+from oomdoctor.scripts.calls_model import (
+    make_model_part,
+    model_method,
+    old_generator,
+    strategy_method,
+)
+from oomdoctor.scripts.names import is_foreign
+from oomdoctor.scripts.values import (
+    Array,
+    Class,
+    Dataset,
+    Function,
+    Instance,
+    Items,
+    Length,
+    Maker,
+    Model,
+    Number,
+    Other,
+    Picture,
+    Ref,
+    Sequence,
+    Strategy,
+    Symbolic,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.walker import Walker
+
+TRACERS = frozenset(("tensorflow.function",))
+
+BUILTINS = frozenset(
+    ("enumerate", "float", "int", "iter", "len", "list", "next", "range", "set", "sorted", "tuple", "zip")  # noqa: E501
+)  # fmt: skip
+
+_PASSED_ON = frozenset(
+    ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "tqdm.trange")
+)
+_DATASET_METHODS = frozenset(("as_numpy_iterator", "batch", "interleave", "padded_batch", "prefetch"))
+"""Methods that only a `tf.data.Dataset` has, in a file that imports TensorFlow."""
+_GROWTH = ("set_memory_growth", "logical_device_configuration", "virtual_device_configuration",
+           "LogicalDeviceConfiguration", "VirtualDeviceConfiguration", "set_visible_devices",
+           "GPUOptions")  # fmt: skip
+
+
+_LEN = Ref("builtins.len")
+
+
+class Arguments:
+    """The values a call is given."""
+
+    __slots__ = ("args", "keywords", "node")
+
+    def __init__(self, walker: Walker, node: ast.Call) -> None:
+        self.node = node
+        self.args = [walker.value(arg) for arg in node.args]
+        self.keywords = {
+            keyword.arg: walker.value(keyword.value) for keyword in node.keywords if keyword.arg
+        }
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                walker.value(keyword.value)
+
+    def get(self, place: int, name: str) -> Value:
+        """Return an argument by its place or its name."""
+        if place < len(self.args):
+            return self.args[place]
+        return self.keywords.get(name)
+
+    def expression(self, place: int, name: str) -> ast.expr | None:
+        """Return the same as it is written."""
+        if place < len(self.node.args):
+            return self.node.args[place]
+        return next((item.value for item in self.node.keywords if item.arg == name), None)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.keywords
+
+
+def call(walker: Walker, node: ast.Call) -> Value:
+    """Return what a call gives, having walked it."""
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        holder = walker.value(function.value)
+        if not isinstance(holder, (Ref, Instance)):
+            return _method(walker, node, holder, function.attr, Arguments(walker, node))
+        if isinstance(holder, Instance) and holder.of.base == "model":
+            known = function.attr in holder.attributes or function.attr in holder.of.methods
+            if not known:
+                Arguments(walker, node)
+                return None
+        callee = walker.on_attribute(function)
+    else:
+        callee = walker.value(function)
+        if callee == _LEN and node.args:
+            walker.loose_lists.add(id(node.args[0]))
+    given = Arguments(walker, node)
+    if isinstance(callee, Ref):
+        return _imported(walker, node, callee.name, given)
+    if isinstance(callee, Function):
+        return _function(walker, node, callee, given)
+    if isinstance(callee, Class):
+        walker.walk_class(callee, given.args, given.keywords)
+        if callee.base == "model":
+            return _built(walker, node)
+        return walker.instance_of(callee)
+    return _object(callee, given)
+
+
+def _object(callee: Value, given: Arguments) -> Value:
+    """Return what calling an object gives."""
+    first = given.args[0] if given.args else None
+    if isinstance(callee, (Model, Maker)) and isinstance(first, Symbolic):
+        return Symbolic()
+    if isinstance(callee, Model):
+        return Tensor()
+    if isinstance(callee, Maker):
+        if callee.kind == "loss":
+            return Tensor(is_scalar=True)
+        if callee.kind == "traced" or isinstance(first, Tensor):
+            return Tensor()
+    return None
+
+
+def _function(walker: Walker, node: ast.Call, function: Function, given: Arguments) -> Value:
+    if function.is_traced:
+        checks_loops.traced_call(walker, node, function, given.args)
+        walker.training(node)
+    result = walker.run(function, bound(function, given.args, given.keywords))
+    if function.is_traced and result is None:
+        return Tensor()
+    if isinstance(result, Model) and result.loop is None and walker.loops and result.node:
+        # A function that builds a model builds another one in each turn.
+        return _built(walker, node, result)
+    return result
+
+
+def bound(
+    function: Function, args: list[Value], keywords: dict[str, Value]
+) -> dict[str, Value]:
+    """Return arguments by the names a function gives them."""
+    arguments = function.node.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    if function.owner is not None or (names and names[0] == "self"):
+        names = names[1:]
+    return {**dict(zip(names, args, strict=False)), **keywords}
+
+
+def has_signature(node: ast.Call) -> bool:
+    """Return whether `tf.function` is told what it will be given."""
+    return any(keyword.arg == "input_signature" for keyword in node.keywords)
+
+
+def _built(walker: Walker, node: ast.AST, model: Model | None = None) -> Model:
+    loop = walker.loops[-1] if walker.loops else None
+    strategy = walker.strategies[-1] if walker.strategies else (model and model.strategy)
+    return Model(node=node, loop=loop, strategy=strategy, gpus=model.gpus if model else None)
+
+
+# --------------------------------------------------------------------------- what is imported
+
+
+def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
+    package = name.partition(".")[0]
+    if package == "builtins":
+        return _builtin(walker, node, name[9:], given)
+    if name in _PASSED_ON:
+        return given.args[0] if given.args else None
+    if name == "sklearn.model_selection.train_test_split":
+        return Items(tuple(value for value in given.args for _ in range(2)))
+    if package in ("tensorflow", "keras", "tensorflow_datasets"):
+        return _of_framework(walker, node, name, given)
+    if package in ("numpy", "h5py", "cv2", "PIL", "imageio", "skimage", "matplotlib"):
+        return make_array(walker, node, name, given)
+    return Other() if is_foreign(name) else None
+
+
+def _of_framework(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
+    last = name.rpartition(".")[2]
+    if name in TRACERS:
+        return _trace(walker, node, given)
+    if last == "clear_session":
+        for loop in walker.loops:
+            loop.is_cleared = True
+        return Other()
+    if any(word in last for word in _GROWTH):
+        walker.grows = True
+        return Other()
+    found, value = make_dataset(walker, node, name, given)
+    if found:
+        return value
+    found, value = make_array(walker, node, name, given), None
+    if found is not None:
+        return found
+    value = make_model_part(walker, node, name, given)
+    if isinstance(value, Model):
+        return _built(walker, node, value)
+    return value
+
+
+def _trace(walker: Walker, node: ast.Call, given: Arguments) -> Value:
+    if not given.args:
+        return Ref("tensorflow.function")
+    checks_loops.traced_in_loop(walker, node)
+    wrapped = given.args[0]
+    if isinstance(wrapped, Function):
+        return Function(
+            wrapped.node,
+            wrapped.scope,
+            is_traced=True,
+            has_signature=has_signature(node),
+            owner=wrapped.owner,
+        )
+    return Maker("traced")
+
+
+def _builtin(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
+    first = given.args[0] if given.args else None
+    if name == "range":
+        return Maker("range")
+    if name == "enumerate":
+        return Maker("enumerate", element_of(first))
+    if name == "zip":
+        return Maker("zip", Items(tuple(element_of(value) for value in given.args)))
+    if name == "next":
+        return element_of(first)
+    if name == "iter":
+        return first
+    if name == "len":
+        return Length() if isinstance(first, (Array, Dataset)) else Number()
+    if name in ("int", "float"):
+        return first if isinstance(first, Length) else Number()
+    if isinstance(first, Dataset):
+        checks_loops.held(walker, node, first, is_fixable=walker.is_loose_list(node))
+        return Sequence(len(walker.loops))
+    if isinstance(first, (Sequence, Maker)) and name != "set":
+        return first
+    return Sequence(len(walker.loops)) if name == "list" else None
+
+
+def element_of(over: Value) -> Value:
+    """Return what a loop over a value binds in each turn."""
+    if isinstance(over, Dataset):
+        size = over.batch_size if over.is_batched else None
+        return Tensor(of_dataset=over, is_input=True, batch_size=size)
+    if isinstance(over, Sequence):
+        return over.item
+    if isinstance(over, Maker):
+        if over.kind == "range":
+            return Number(varies=True)
+        if over.kind == "enumerate":
+            return Items((Number(varies=True), over.item))
+        return over.item if over.kind in ("zip", "distributed") else None
+    return None
+
+
+# --------------------------------------------------------------------------- methods
+
+
+def _method(
+    walker: Walker, node: ast.Call, holder: Value, name: str, given: Arguments
+) -> Value:
+    handler = _METHODS.get(type(holder))
+    if handler is not None:
+        return handler(walker, node, holder, name, given)
+    if holder is None:
+        return _unknown_method(walker, node, name, given)
+    return None
+
+
+def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
+    """Return what a method gives whose name alone tells what it belongs to."""
+    if walker.imports is None:
+        return None
+    if name in _DATASET_METHODS or (name == "map" and "num_parallel_calls" in given):
+        return dataset_method(walker, node, Dataset(), name, given)
+    if old_generator(walker, node, name):
+        return Other()
+    if name == "fit" and given.keywords.keys() & {"epochs", "validation_data", "steps_per_epoch"}:
+        return model_method(walker, node, Model(), name, given)
+    if name == "apply_gradients":
+        walker.training(node)
+    return None
+
+
+def _list_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    if name == "append" and given.args:
+        checks_loops.kept(walker, node, holder, given.args[0], node.args[0])
+    return None
+
+
+def _tensor_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    if name != "numpy":
+        return Tensor()
+    return holder if holder.is_input else Other()
+
+
+def _maker_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    if name == "apply_gradients":
+        walker.training(node)
+    if holder.kind == "tape" and name == "gradient":
+        return Tensor()
+    return None
+
+
+def _number_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    return holder if isinstance(holder, Length) and name == "numpy" else None
+
+
+def _picture_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    if name in ("resize", "convert", "crop", "rotate", "transpose", "copy", "reshape", "astype"):
+        return holder
+    return None
+
+
+def attribute(holder: Value, name: str) -> Value:
+    """Return what an attribute of a value is, where that matters."""
+    if isinstance(holder, Array):
+        return Maker("shape") if name == "shape" else None
+    return None
+
+
+_METHODS: dict[type, Callable[[Any, ast.Call, Any, str, Arguments], Value]] = {
+    Dataset: dataset_method,
+    Array: array_method,
+    Model: model_method,
+    Strategy: strategy_method,
+    Sequence: _list_method,
+    Tensor: _tensor_method,
+    Maker: _maker_method,
+    Length: _number_method,
+    Picture: _picture_method,
+}

@@ -1,0 +1,190 @@
+"""What calls give that build, train or ask a model, or run it on several devices."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from oomdoctor.scripts import checks_data, checks_loops
+from oomdoctor.scripts.names import (
+    MODEL_MAKERS,
+    SCALAR_GIVERS,
+    STRATEGIES,
+    TENSOR_GIVERS,
+)
+from oomdoctor.scripts.values import (
+    Dataset,
+    Items,
+    Maker,
+    Model,
+    Number,
+    Other,
+    Sequence,
+    Shape,
+    Strategy,
+    Symbolic,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.calls import Arguments
+    from oomdoctor.scripts.walker import Walker
+
+OLD_GENERATORS = frozenset(("fit_generator", "evaluate_generator", "predict_generator"))
+_TRAINING = frozenset(("fit", "train_on_batch"))
+_ASKING = frozenset(("evaluate", "predict", "test_on_batch", "predict_on_batch"))
+
+
+def model_method(
+    walker: Walker, node: ast.Call, model: Model, name: str, given: Arguments
+) -> Value:
+    """Return what a method of a model gives."""
+    if old_generator(walker, node, name):
+        walker.training(node)
+        return Other()
+    if name in _TRAINING or name in _ASKING:
+        checks_loops.used(walker, model)
+    if name in _TRAINING:
+        walker.training(node)
+    if name in ("fit", "evaluate", "predict"):
+        data = given.get(0, "x")
+        for value in (data, given.keywords.get("validation_data")):
+            for array in checks_data.whole_arrays(value):
+                checks_data.loaded(walker, array)
+        if name == "predict":
+            checks_loops.predicted(walker, node, model)
+        elif name == "fit":
+            _shared(walker, node, model, data, given)
+    if name in _TRAINING or name in _ASKING or name in ("compile", "summary", "save"):
+        return Other()
+    return None
+
+
+def old_generator(walker: Walker, node: ast.Call, name: str) -> bool:
+    """Tell of a method that newer versions no longer have."""
+    if name not in OLD_GENERATORS:
+        return False
+    holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if isinstance(holder, ast.Call):  # super().fit_generator(…) is the library's own
+        return True
+    walker.tell("old-generator-method", node, name=name, is_fixable=True)
+    return True
+
+
+def _shared(walker: Walker, node: ast.Call, model: Model, data: Value, given: Arguments) -> None:
+    """Tell of batches that replicas cannot share evenly."""
+    size = given.get(2, "batch_size")
+    number = size.value if isinstance(size, Number) else None
+    if model.gpus and isinstance(number, int) and number % model.gpus:
+        walker.tell("split-that-does-not-divide", node, count=number, parts=model.gpus)
+    if model.strategy is not None:
+        distributed(walker, model.strategy, data)
+
+
+def distributed(walker: Walker, strategy: Strategy, data: Value) -> None:
+    """Tell of a dataset whose last or whole batches replicas cannot share evenly."""
+    if not isinstance(data, Dataset) or data.batch is None or data.content == "small":
+        return
+    if strategy.replicas and data.batch_size and data.batch_size % strategy.replicas:
+        walker.tell(
+            "split-that-does-not-divide",
+            data.batch,
+            count=data.batch_size,
+            parts=strategy.replicas,
+        )
+    elif not data.drops and isinstance(data.batch.func, ast.Attribute):
+        walker.tell("partial-batch-under-strategy", data.batch, count=data.batch_size)
+
+
+def strategy_method(
+    walker: Walker, node: ast.Call, strategy: Strategy, name: str, given: Arguments
+) -> Value:
+    """Return what a method of a strategy gives."""
+    if name == "scope":
+        return Maker("scope", strategy)
+    if name == "experimental_distribute_dataset":
+        data = given.get(0, "dataset")
+        distributed(walker, strategy, data)
+        return Maker("distributed", Tensor(is_input=True))
+    if name == "run":
+        walker.training(node)
+        return Tensor()
+    return Tensor(is_scalar=True) if name == "reduce" else None
+
+
+def make_model_part(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
+    """Return what a function of TensorFlow or Keras gives."""
+    last = name.rpartition(".")[2]
+    if name in MODEL_MAKERS or (name.startswith("keras.applications.") and last[:1].isupper()):
+        return Model()
+    if name == "keras.utils.multi_gpu_model":
+        gpus = given.get(1, "gpus")
+        number = gpus.value if isinstance(gpus, Number) else None
+        return Model(gpus=number if isinstance(number, int) else None)
+    if name in STRATEGIES:
+        return Strategy(_listed(given.expression(0, "devices")))
+    if name in ("keras.Input", "keras.layers.Input"):
+        return Symbolic()
+    if name.startswith("keras.losses.") and last[:1].isupper():
+        return Maker("loss") if "reduction" not in given else Maker("layer")
+    if name.startswith("keras."):
+        return _of_keras(name, last, given)
+    return _of_tensorflow(walker, node, name, last, given)
+
+
+def _listed(devices: ast.expr | None) -> int | None:
+    return len(devices.elts) if isinstance(devices, (ast.List, ast.Tuple)) else None
+
+
+def _of_keras(name: str, last: str, given: Arguments) -> Value:
+    if name.startswith(("keras.layers.", "keras.metrics.")):
+        return Maker("layer")
+    if name.startswith("keras.optimizers."):
+        return Maker("optimizer")
+    if name.startswith("keras.ops."):
+        return Symbolic() if any(isinstance(arg, Symbolic) for arg in given.args) else Tensor()
+    return None
+
+
+def _of_tensorflow(
+    walker: Walker, node: ast.Call, name: str, last: str, given: Arguments
+) -> Value:
+    if name == "tensorflow.GradientTape":
+        walker.training(node)
+        return Maker("tape")
+    if name in ("tensorflow.constant", "tensorflow.convert_to_tensor", "tensorflow.Variable"):
+        checks_data.constant(walker, node, given)
+        return Tensor()
+    if name == "tensorflow.shape":
+        return Shape()
+    first = given.args[0] if given.args else None
+    if name in ("tensorflow.concat", "tensorflow.stack") and isinstance(first, Sequence):
+        if isinstance(first.item, Shape):
+            return first.item
+    if name == "tensorflow.slice":
+        size = given.get(2, "size")
+        if isinstance(size, Shape) and size.is_share:
+            walker.tell("split-that-does-not-divide", node)
+        return Tensor()
+    if name == "tensorflow.split":
+        _split(walker, node, given)
+        return Maker("parts", Tensor())
+    if any(isinstance(arg, Symbolic) for arg in given.args):
+        return Symbolic()
+    if name in SCALAR_GIVERS:
+        return Tensor(is_scalar=len(given.args) == 1 and "axis" not in given)
+    if name.startswith(TENSOR_GIVERS) or (name.count(".") == 1 and last.islower()):
+        return Tensor()
+    return None
+
+
+def _split(walker: Walker, node: ast.Call, given: Arguments) -> None:
+    tensor, parts = given.get(0, "value"), given.get(1, "num_or_size_splits")
+    axis = given.get(2, "axis")
+    if isinstance(axis, Number) and axis.value != 0:
+        return
+    number = parts.value if isinstance(parts, Number) else None
+    size = tensor.batch_size if isinstance(tensor, Tensor) else None
+    if size and isinstance(number, int) and number and size % number:
+        walker.tell("split-that-does-not-divide", node, count=size, parts=number)

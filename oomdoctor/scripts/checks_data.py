@@ -1,0 +1,120 @@
+"""Mistakes that hold a whole dataset in memory."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from oomdoctor.scripts.values import Array, Dataset, Items, Length, Number, Sequence, Text, Value
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.calls import Arguments
+    from oomdoctor.scripts.walker import Walker
+
+FEW_BATCHES = 10
+"""A shuffle buffer of fewer batches than this is no mistake of size."""
+
+
+def cache(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> None:
+    """Tell of a cache that keeps all that passes through it in RAM."""
+    file = given.get(0, "filename")
+    has_file = bool(node.args or node.keywords) and file != Text("")
+    if has_file or dataset.content in ("small", "paths"):
+        return
+    check = "cache-of-batches" if dataset.is_batched else "cache-in-ram"
+    walker.tell(check, node, name=_receiver(node), count=dataset.batch_size)
+
+
+def shuffle(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> None:
+    """Tell of a shuffle buffer that holds batches, or everything."""
+    size = given.get(0, "buffer_size")
+    count = size.value if isinstance(size, Number) and isinstance(size.value, int) else None
+    if dataset.content == "small":
+        return
+    if dataset.is_batched and (count is None or count >= FEW_BATCHES):
+        walker.tell(
+            "shuffle-of-whole-batches",
+            node,
+            name=_receiver(node),
+            count=count,
+            parts=dataset.batch_size,
+            is_fixable=_follows_batch(node, dataset),
+        )
+    elif isinstance(size, Length) and dataset.content == "samples":
+        walker.tell("shuffle-of-everything", node, name=_receiver(node))
+
+
+def _follows_batch(node: ast.Call, dataset: Dataset) -> bool:
+    """Return whether `.batch(…)` stands directly before, so that the two can change places."""
+    before = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return (
+        before is dataset.batch
+        and isinstance(before, ast.Call)
+        and isinstance(before.func, ast.Attribute)
+        and before.func.attr == "batch"
+    )
+
+
+def slices(walker: Walker, node: ast.Call, given: Arguments) -> None:
+    """Tell of a pipeline that is made from whole arrays."""
+    for array in whole_arrays(given.get(0, "tensors")):
+        loaded(walker, array)
+        if array.pictures is None and array.size is None:
+            walker.tell("slices-of-whole-array", node)
+
+
+def constant(walker: Walker, node: ast.Call, given: Arguments) -> None:
+    """Tell of a whole array that becomes one tensor, on the GPU where there is one."""
+    value = given.get(0, "value")
+    if isinstance(value, Array) and value.size is None:
+        name = node.args[0].id if node.args and isinstance(node.args[0], ast.Name) else None
+        walker.tell("array-as-constant", node, name=name)
+
+
+def float64(walker: Walker, node: ast.Call, array: Array) -> None:
+    """Tell of an array that is made eight bytes wide."""
+    argument = node.args[0] if node.args else None
+    is_text = isinstance(argument, ast.Constant)
+    can_fix = array.dtype == "uint8" and (is_text or argument is not None)
+    walker.tell("bytes-to-float64", node, name=_receiver(node), is_fixable=can_fix)
+
+
+def loaded(walker: Walker, array: Array) -> None:
+    """Tell of what was read whole and is now handed over whole."""
+    if array.size is not None:
+        return
+    if array.pictures is not None:
+        walker.tell("pictures-read-into-list", array.pictures)
+    elif array.load is not None and not array.is_mapped:
+        detail = "packed" if array.is_packed else "plain"
+        path = array.load.args[0] if array.load.args else None
+        is_text = isinstance(path, ast.Constant) and isinstance(path.value, str)
+        walker.tell(
+            "load-without-memory-map",
+            array.load,
+            detail=detail,
+            name=str(path.value) if is_text and isinstance(path, ast.Constant) else None,
+        )
+
+
+def whole_arrays(value: Value) -> list[Array]:
+    """Return the arrays of the inputs: of a tuple of inputs and labels, the inputs alone."""
+    if isinstance(value, Array):
+        return [value]
+    if isinstance(value, Items):
+        return whole_arrays(value.parts[0]) if value.parts else []
+    if isinstance(value, Sequence):
+        return whole_arrays(value.item)
+    return []
+
+
+def _receiver(node: ast.Call) -> str | None:
+    """Return the variable a chain of methods begins with."""
+    inner: ast.expr = node
+    while True:
+        if isinstance(inner, ast.Call):
+            inner = inner.func
+        elif isinstance(inner, ast.Attribute):
+            inner = inner.value
+        else:
+            return inner.id if isinstance(inner, ast.Name) else None

@@ -1,0 +1,122 @@
+"""Mistakes that memory pays for turn by turn of a loop."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from oomdoctor.scripts.values import (
+    Dataset,
+    Function,
+    Loop,
+    Model,
+    Number,
+    Picture,
+    Sequence,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.walker import Walker
+
+
+
+
+def is_large(dataset: Value) -> bool:
+    """Return whether a value is a dataset that is not known to be small."""
+    return isinstance(dataset, Dataset) and dataset.content not in ("small", "paths")
+
+
+def held(walker: Walker, node: ast.AST, dataset: Dataset, **more: Any) -> None:
+    """Tell of a dataset that is read into a list."""
+    if is_large(dataset):
+        check = "dataset-read-in-getitem" if walker.in_getitem else "dataset-held-in-list"
+        walker.tell(check, node, **more)
+
+
+def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.expr) -> None:
+    """Tell of what is appended to a list that outlives the loop."""
+    if isinstance(value, Picture):
+        into.pictures = node
+    if into.item is None:
+        into.item = value
+    loops = walker.loops[into.depth :]
+    if not loops or walker.is_traced or not isinstance(value, Tensor):
+        return
+    if value.of_dataset is not None:
+        if value.is_input:
+            held(walker, node, value.of_dataset)
+        return
+    if any(isinstance(loop.over, Dataset) and not is_large(loop.over) for loop in loops):
+        return
+    can_fix = value.is_scalar and isinstance(node, ast.Call)
+    more = {"name": part.id if isinstance(part, ast.Name) else None, "is_fixable": can_fix}
+    more["detail"] = "scalar" if value.is_scalar else "tensor"
+    loops[-1].pending.append(("tensor-kept-in-loop", node, more))
+
+
+def comprehension(walker: Walker, node: ast.AST, over: Value, item: Value) -> None:
+    """Tell of a dataset, or of a model's output for all of it, that a comprehension keeps."""
+    if not isinstance(over, Dataset) or not isinstance(item, Tensor) or walker.is_traced:
+        return
+    if item.of_dataset is None:
+        if is_large(over) and not item.is_scalar:
+            walker.tell("tensor-kept-in-loop", node, detail="tensor")
+    elif item.is_input:
+        held(walker, node, over)
+
+
+def used(walker: Walker, model: Model) -> None:
+    """Tell of a model that is trained or asked in the loop it was built in."""
+    if model.loop is not None and model.loop in walker.loops and model.node is not None:
+        model.loop.pending.append(("model-built-in-loop", model.node, {}))
+
+
+def predicted(walker: Walker, node: ast.Call, model: Model) -> None:
+    """Tell of `predict` that is called for each turn of a loop, on what that turn brings."""
+    if not walker.loops or (model.loop is not None and model.loop in walker.loops):
+        return
+    loop = walker.loops[-1]
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    names = {
+        inner.id
+        for argument in arguments
+        for inner in ast.walk(argument)
+        if isinstance(inner, ast.Name)
+    }
+    changes = names & loop.assigned if loop.frame == walker.frame else names
+    if changes:
+        name = node.func.value if isinstance(node.func, ast.Attribute) else None
+        shown = ast.unparse(name) if isinstance(name, (ast.Name, ast.Attribute)) else None
+        loop.pending.append(("predict-in-loop", node, {"name": shown}))
+
+
+def traced_in_loop(walker: Walker, node: ast.AST) -> None:
+    """Tell of a `tf.function` that is made anew in each turn."""
+    if any(loop.frame == walker.frame for loop in walker.loops) and not walker.is_traced:
+        name = getattr(node, "name", None)
+        walker.tell("function-made-in-loop", node, name=name)
+
+
+def traced_call(
+    walker: Walker, node: ast.Call, function: Function, args: list[Value]
+) -> None:
+    """Tell of a Python number that changes and is handed to a `tf.function`: each is traced."""
+    if not walker.loops or function.has_signature or walker.is_traced:
+        return
+    for argument, value in zip(node.args, args, strict=False):
+        if isinstance(value, Number) and value.varies:
+            walker.tell("retraced-for-each-number", node, name=ast.unparse(argument)[:40])
+            return
+
+
+def settle(walker: Walker, loop: Loop) -> None:
+    """Tell what a loop turned out to do, now that all of it was walked."""
+    for check, node, more in loop.pending:
+        if check == "tensor-kept-in-loop":
+            holds = loop.trains or is_large(loop.over)
+        else:
+            holds = not loop.is_cleared
+        if holds:
+            walker.tell(check, node, **more)

@@ -1,0 +1,223 @@
+"""Paths → Scripts: finds the Python files, walks each, and gathers the matches."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from oomdoctor.facts import CodeMatch, Scripts
+from oomdoctor.scripts.source import (
+    NotPython,
+    Piece,
+    ignored_lines,
+    mentions,
+    read_notebook,
+    read_script,
+)
+from oomdoctor.scripts.walker import Walker
+
+SUFFIXES = (".py", ".ipynb")
+MAX_SCRIPT_BYTES = 2 * 1024 * 1024
+MAX_NOTEBOOK_BYTES = 64 * 1024 * 1024
+"""Notebooks keep their pictures."""
+MAX_FILES = 100_000
+MAX_TEXT = 60
+MAX_NOTES = 20
+
+_PASSED_OVER = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages"))
+
+
+def is_script(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a script or a notebook, by its name.
+
+    Example:
+        >>> is_script("train.py"), is_script("data.npy")
+        (True, False)
+    """
+    return os.fspath(path).endswith(SUFFIXES)
+
+
+def find_scripts(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the scripts below a folder, by name.
+
+    Hidden folders, installed packages and virtual environments are passed over; a folder that is
+    given is walked, whatever it is. Links to folders are not followed.
+    """
+    stack = [os.fspath(folder)]
+    while stack:
+        place = stack.pop()
+        try:
+            with os.scandir(place) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        folders = []
+        for entry in inside:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if name not in _PASSED_OVER and not _is_environment(entry.path):
+                    folders.append(entry.path)
+            elif name.endswith(SUFFIXES) and entry.is_file():
+                yield entry.path
+        stack += reversed(folders)
+
+
+def _is_environment(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, "pyvenv.cfg"))
+
+
+def scan_scripts(paths: Sequence[str | os.PathLike[str]]) -> Scripts:
+    """Return what the checks find in files, and in the scripts below folders."""
+    found: dict[str, None] = {}
+    for path in paths:
+        inside = find_scripts(path) if os.path.isdir(path) else [os.fspath(path)]
+        for name in inside:
+            found.setdefault(os.path.normpath(name))
+            if len(found) > MAX_FILES:
+                break
+    notes: list[str] = []
+    if len(found) > MAX_FILES:
+        notes.append(f"only the first {MAX_FILES:,} scripts were read")
+    lines = 0
+    matches: list[CodeMatch] = []
+    for name in list(found)[:MAX_FILES]:
+        content = _read(name, notes)
+        if content is not None:
+            lines += content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+            if mentions(content):
+                matches += _matches(name, content, notes)
+    more = len(notes) - MAX_NOTES
+    if more > 0:
+        notes[MAX_NOTES:] = [f"{more:,} more scripts could not be read"]
+    return Scripts(files=len(found), lines=lines, matches=tuple(matches), notes=tuple(notes))
+
+
+def _read(path: str, notes: list[str]) -> bytes | None:
+    limit = MAX_NOTEBOOK_BYTES if path.endswith(".ipynb") else MAX_SCRIPT_BYTES
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            notes.append(f"{path} is not a file")
+            return None
+        if status.st_size > limit:
+            notes.append(f"{path} is larger than {limit // 2**20} MiB and was not read")
+            return None
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        notes.append(f"{path} cannot be read ({error.strerror})")
+        return None
+
+
+def _matches(path: str, content: bytes, notes: list[str]) -> list[CodeMatch]:
+    try:
+        if path.endswith(".ipynb"):
+            pieces, about = read_notebook(content)
+            notes += [f"{path}: {note}" for note in about]
+        else:
+            pieces = [read_script(content)]
+        return check_pieces(pieces, path)
+    except NotPython as error:
+        notes.append(f"{path} was not checked: {error}")
+    except RecursionError:
+        notes.append(f"{path} was not checked: it is nested too deep")
+    return []
+
+
+def check_source(text: str, file: str = "script.py") -> tuple[CodeMatch, ...]:
+    """Return what the checks find in Python source.
+
+    Example:
+        >>> code = "import tensorflow as tf\\ndata = list(tf.data.TFRecordDataset('a'))\\n"
+        >>> [(match.check, match.line) for match in check_source(code)]
+        [('dataset-held-in-list', 2)]
+    """
+    return tuple(check_pieces([read_script(text.encode())], file))
+
+
+def check_pieces(pieces: list[Piece], file: str) -> list[CodeMatch]:
+    """Return what the checks find in pieces that are run one after the other."""
+    walker = Walker()
+    starts: list[int] = []
+    body: list[ast.stmt] = []
+    end = 0
+    for piece in pieces:
+        starts.append(end)
+        if end:
+            ast.increment_lineno(piece.tree, end)
+        body += piece.tree.body
+        end += piece.text.count("\n") + 1
+    walker.module(ast.Module(body=body, type_ignores=[]))
+    made: dict[int, tuple[list[str], dict[int, tuple[str, ...]]]] = {}
+    matches = []
+    for check, node, more in walker.matches:
+        index = bisect_right(starts, _start(node)[0] - 1) - 1
+        if index not in made:
+            text = pieces[index].text
+            made[index] = text.split("\n"), ignored_lines(text)
+        matches.append(
+            _match(file, pieces[index].cell, check, node, more, starts[index], *made[index])
+        )
+    return sorted(matches, key=lambda match: (match.cell or 0, match.line, match.column))
+
+
+def _match(
+    file: str,
+    cell: int | None,
+    check: str,
+    node: Any,
+    more: dict[str, Any],
+    start: int,
+    lines: list[str],
+    ignored: dict[int, tuple[str, ...]],
+) -> CodeMatch:
+    line, column = _start(node)
+    line -= start
+    last = (line if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else
+            node.end_lineno - start)  # fmt: skip
+    rules = {rule for at in range(line, last + 1) for rule in ignored.get(at, ())}
+    # The tree counts bytes, people count characters.
+    before = lines[line - 1].encode()[:column]
+    return CodeMatch(
+        check=check,
+        file=file,
+        line=line,
+        column=len(before.decode(errors="replace")) + 1,
+        cell=cell,
+        text=_shown(node, lines, start),
+        ignored=tuple(sorted(rules)),
+        **more,
+    )
+
+
+def _start(node: Any) -> tuple[int, int]:
+    """Return where a reader looks: at the method, where a call ends a chain of them."""
+    function = getattr(node, "func", None)
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
+        width = len(function.attr.encode())
+        return function.end_lineno or 1, (function.end_col_offset or width) - width
+    return node.lineno, node.col_offset
+
+
+def _shown(node: Any, lines: Iterable[str], start: int) -> str:
+    """Return the code on one line, shortened."""
+    lines = list(lines)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return f"def {node.name}"
+    first, last = node.lineno - start, node.end_lineno - start
+    picked = [line.encode() for line in lines[first - 1 : last]]
+    picked[-1] = picked[-1][: node.end_col_offset]
+    picked[0] = picked[0][node.col_offset :]
+    text = " ".join(b" ".join(line.strip() for line in picked).decode(errors="replace").split())
+    text = text.replace(" .", ".").replace("( ", "(").replace(" )", ")")
+    if len(text) <= MAX_TEXT:
+        return text
+    if isinstance(node, ast.Call) and _start(node) != (node.lineno, node.col_offset):
+        return "…" + text[-MAX_TEXT + 1 :]
+    return text[: MAX_TEXT - 1] + "…"

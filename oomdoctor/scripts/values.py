@@ -1,0 +1,248 @@
+"""What the walk knows of a value in a script. None stands for a value it knows nothing of."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A loop that is being walked."""
+
+    node: ast.AST
+    frame: int
+    """The call of a function it stands in."""
+    over: Value = None
+    is_cleared: bool = False
+    """Whether `clear_session` is called in it."""
+    trains: bool = False
+    """Whether a step of training is run in it."""
+    pending: list[tuple[Any, ...]] = field(default_factory=list)
+    """Matches that hold only if the loop turns out as it seems, told when it ends."""
+    _assigned: frozenset[str] | None = None
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """The names that change from turn to turn."""
+        if self._assigned is None:
+            self._assigned = frozenset(
+                node.id
+                for node in ast.walk(self.node)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            )
+        return self._assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Something imported, by its full name: `tensorflow.data.Dataset`, `numpy.load`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Something known to be none of what the checks are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number."""
+
+    value: int | float | None = None
+    varies: bool = False
+    """Whether it changes from turn to turn of a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A Python string."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How many samples something has: `len(x)`, `x.shape[0]`, `dataset.cardinality()`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A `tf.data.Dataset`."""
+
+    is_batched: bool | None = None
+    """None where its beginning was not seen."""
+    batch: ast.Call | None = None
+    """The call that batches, where it was seen."""
+    batch_size: int | None = None
+    drops: bool = False
+    """Whether the last, partial batch is dropped."""
+    content: str | None = None
+    """`paths` before files are read, `samples`, `small`; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A whole NumPy array, or data that lies in memory as one."""
+
+    dtype: str | None = None
+    load: ast.Call | None = None
+    """The `np.load` it comes from."""
+    is_mapped: bool = False
+    is_packed: bool = False
+    """Whether it comes out of an .npz file, which cannot be mapped."""
+    pictures: ast.AST | None = None
+    """Where picture files were gathered in a list to make it."""
+    size: str | None = None
+    """`small`, `builtin` for what `keras.datasets` has; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A Keras model."""
+
+    node: ast.AST | None = None
+    """The call that built it, where it was seen."""
+    loop: Loop | None = None
+    """The loop it was built in."""
+    strategy: Strategy | None = None
+    gpus: int | None = None
+    """Replicas of the old `multi_gpu_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A `tf.distribute` strategy."""
+
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An eager tensor."""
+
+    is_scalar: bool = False
+    of_dataset: Dataset | None = None
+    """The dataset whose element it is."""
+    is_input: bool = False
+    """Whether it is the element's first part."""
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic:
+    """What `keras.Input` and the layers called on it give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Any other object of interest, by a word: `loss`, `layer`, `range`, `scope`, `shape` …"""
+
+    kind: str
+    item: Value = None
+    """What it is made of, or gives when it is looped over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What `tf.shape` gives; `is_share` once it was divided by a number of parts."""
+
+    is_share: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A tuple whose parts are known."""
+
+    parts: tuple[Value, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A Python list that grows."""
+
+    depth: int
+    """How many loops it was made in."""
+    item: Value = None
+    pictures: ast.AST | None = None
+    """Where pictures were appended to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Picture:
+    """One picture, read from a file."""
+
+    dtype: str | None
+    node: ast.AST
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function of the file."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    scope: Any
+    is_traced: bool = False
+    """Whether `tf.function` wraps it."""
+    has_signature: bool = False
+    owner: Instance | None = None
+    is_walked: bool = False
+    result: Value = None
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    """A class of the file."""
+
+    node: ast.ClassDef
+    scope: Any
+    base: str | None
+    """`model`, `layer`, `sequence`; None for any other."""
+    methods: dict[str, Function] = field(default_factory=dict)
+    instance: Instance | None = None
+    is_walked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """An object of a class of the file; all of one class are taken as one."""
+
+    of: Class
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+Value = Union[
+    Ref, Other, Number, Text, Length, Dataset, Array, Model, Strategy, Tensor, Symbolic, Maker,
+    Shape, Items, Sequence, Picture, Function, Class, Instance, None,
+]  # fmt: skip
+
+
+def joined(one: Value, other: Value) -> Value:
+    """Return what is known of a value that is one or the other, depending on a branch."""
+    if one == other or other is None:
+        return one
+    if one is None:
+        return other
+    if isinstance(one, Dataset) and isinstance(other, Dataset):
+        same = one.is_batched == other.is_batched
+        return Dataset(
+            is_batched=one.is_batched if same else None,
+            batch=one.batch if same else None,
+            batch_size=one.batch_size if one.batch_size == other.batch_size else None,
+            drops=one.drops or other.drops,
+            content=one.content if one.content == other.content else None,
+        )
+    if isinstance(one, Array) and isinstance(other, Array):
+        return Array(
+            dtype=one.dtype if one.dtype == other.dtype else None,
+            load=one.load or other.load,
+            is_mapped=one.is_mapped or other.is_mapped,
+            is_packed=one.is_packed or other.is_packed,
+            pictures=one.pictures or other.pictures,
+            size=one.size or other.size,
+        )
+    if isinstance(one, Model) and isinstance(other, Model):
+        return Model(strategy=one.strategy or other.strategy)
+    return None
