@@ -58,10 +58,8 @@ def advise(
     judged = []
     for rule in rules:
         severity = given.get(rule.id, Severity(rule.file.severity))
-        if (rule.file.check is None) is _is_code_alone(facts) or (
-            rule.file.check is not None and facts.scripts is None
-        ):
-            continue  # it is about what nobody asked about
+        if not _concerns(rule, facts):
+            continue
         if rule.id not in selected - ignored:
             findings = [_plain(rule, Outcome.SKIPPED, severity)]
         elif rule.file.check is not None and facts.scripts is not None:
@@ -72,9 +70,11 @@ def advise(
     return tuple(finding for _, finding in sorted(judged, key=lambda pair: pair[0]))
 
 
-def _is_code_alone(facts: Facts) -> bool:
-    """Return whether scripts are all there is to judge."""
-    return facts.scripts is not None and facts.inventory is None
+def _concerns(rule: Rule, facts: Facts) -> bool:
+    """Return whether a rule is about what was asked about: code, or all the rest."""
+    if rule.file.check is not None:
+        return facts.scripts is not None
+    return facts.scripts is None or facts.inventory is not None
 
 
 def judge_code(

@@ -9,6 +9,7 @@ from typing import Any
 
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
+from oomdoctor.api.scripts import is_data, look_at_scripts
 from oomdoctor.errors import InputError, UsageError
 from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage, Workload
 from oomdoctor.findings import Report
@@ -39,14 +40,20 @@ def check(
 ) -> Report:
     """Return whether a dataset fits in memory, and what to change if it does not.
 
+    Scripts and notebooks among the paths are searched for memory mistakes; what is known of the
+    data then decides how bad they are.
+
     Example:
         >>> import oomdoctor
         >>> report = oomdoctor.check("fixtures/datasets/shapes", ram="8GiB", vram="4GiB")
         >>> report.verdict
         'fits'
+        >>> report = oomdoctor.check("fixtures/scripts/sequence_naive.py")
+        >>> [f.location.line for f in report.findings if f.rule == "OD901"]
+        [20]
 
     Args:
-        target: A folder, a file, a list of these, a NumPy array or memory-map, a pandas
+        target: A folder, a file, a script, a list of these, a NumPy array or memory-map, a pandas
             DataFrame, a `tf.data.Dataset`, or the inventory of an earlier report.
         machine: A catalogue entry such as `colab-t4` to compare with; None is this machine.
         ram: System memory to compare with instead, such as `16GiB`.
@@ -70,7 +77,19 @@ def check(
         raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
     must_be_positive(batch_size=batch_size, replicas=replicas, sample=sample)
     dtype = None if dtype is None else _dtype_name(dtype)
-    inventory, stages = _look(target, sample=sample, progress=progress, keep_partial=keep_partial)
+    scripts, target = look_at_scripts(target)
+    choice = {"select": select, "ignore": ignore, "rules": rules, "severities": severities}
+    inventory: Inventory | None = None
+    stages: tuple[Stage, ...] = ()
+    if target is not None:
+        inventory, stages = _look(
+            target, sample=sample, progress=progress, keep_partial=keep_partial
+        )
+    if scripts is not None and (inventory is None or not is_data(inventory, scripts)):
+        known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
+        facts = Facts(machine=known_machine, scripts=scripts, versions=installed())
+        return conclude("check", facts, purpose=purpose, **choice)
+    assert inventory is not None
     if not inventory.groups:
         raise InputError(_nothing_found(inventory))
     known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
@@ -89,17 +108,11 @@ def check(
         inventory=inventory,
         footprint=footprint,
         workload=Workload(replicas=replicas, batch_size=batch_size),
+        scripts=scripts,
         versions=installed(),
     )
     return conclude(
-        "check",
-        facts,
-        subject=_relative(inventory.root),
-        purpose=purpose,
-        select=select,
-        ignore=ignore,
-        rules=rules,
-        severities=severities,
+        "check", facts, subject=_relative(inventory.root), purpose=purpose, **choice
     )
 
 
