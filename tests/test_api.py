@@ -40,7 +40,7 @@ def pictures(tmp_path):
         ({"machine": 3}, "is not a machine"),
         ({"load": "disk"}, "is not a way to load data"),
         ({"dtype": "float33"}, "is not a dtype"),
-        ({"select": "OD9"}, "'OD9' names no rule"),
+        ({"select": "OD0"}, "'OD0' names no rule"),
     ],
     ids=str,
 )

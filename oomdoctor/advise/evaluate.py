@@ -99,9 +99,7 @@ def judge_code(
 
 
 def _location(match: CodeMatch) -> Location:
-    return Location(
-        file=match.file, line=match.line, column=match.column, cell=match.cell
-    )
+    return Location(file=match.file, line=match.line, column=match.column, cell=match.cell)
 
 
 def judge(

@@ -210,6 +210,7 @@ FIELDS = {
     "The first whose condition holds takes the place of `use_instead` above",
     "cases": "facts and the outcome they must give: at least one `fired`, one `passed`, one "
     '`unknown`. Sizes may be written `"64 GiB"`, versions `"2.16.0"`. `saves_bytes`, '
-    "`makes_it_fit`, `severity` and `says` (words of the message, title or code) are checked where given",
+    "`makes_it_fit`, `severity` and `says` (words of the message, title or code) are checked "
+    "where given",
 }
 """What each field of a rule file is for, in the order people write them."""

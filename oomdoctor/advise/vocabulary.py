@@ -317,9 +317,15 @@ _TABLE = (
     FactName("code.check", "text", "check of scripts that found something; unknown if none", _CODE),
     FactName("code.text", "text", "the code it found, on one line; unknown if none", _CODE),
     FactName("code.name", "text", "variable, file or method it is about; unknown if none", _CODE),
-    FactName("code.count", "count", "number in the code: a batch or a buffer; unknown if none", _CODE),
-    FactName("code.parts", "count", "the other number: replicas, parts, a batch; unknown if none", _CODE),
-    FactName("code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE),
+    FactName(
+        "code.count", "count", "number in the code: a batch or a buffer; unknown if none", _CODE
+    ),
+    FactName(
+        "code.parts", "count", "the other number: replicas, parts, a batch; unknown if none", _CODE
+    ),
+    FactName(
+        "code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE
+    ),
     FactName("versions.tensorflow", "version", "installed TensorFlow", _VERSION),
     FactName("versions.keras", "version", "installed Keras", _VERSION),
     FactName("run.purpose", "text", "what the run is for", _PURPOSE, PURPOSES),

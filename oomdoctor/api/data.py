@@ -78,7 +78,12 @@ def check(
     must_be_positive(batch_size=batch_size, replicas=replicas, sample=sample)
     dtype = None if dtype is None else _dtype_name(dtype)
     scripts, target = look_at_scripts(target)
-    choice = {"select": select, "ignore": ignore, "rules": rules, "severities": severities}
+    choice: dict[str, Any] = {
+        "select": select,
+        "ignore": ignore,
+        "rules": rules,
+        "severities": severities,
+    }
     inventory: Inventory | None = None
     stages: tuple[Stage, ...] = ()
     if target is not None:
@@ -111,9 +116,7 @@ def check(
         scripts=scripts,
         versions=installed(),
     )
-    return conclude(
-        "check", facts, subject=_relative(inventory.root), purpose=purpose, **choice
-    )
+    return conclude("check", facts, subject=_relative(inventory.root), purpose=purpose, **choice)
 
 
 def _relative(root: str) -> str:

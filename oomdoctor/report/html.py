@@ -18,6 +18,13 @@ def render(view: View) -> str:
         )
         parts.append(f"<table>{items}</table>")
     parts += [_table(table) for table in view.tables]
+    if view.places:
+        items = "".join(
+            f"<li>{SYMBOLS[place.state]} <code>{escape(place.where)}</code> {place.rule}: "
+            f"{escape(place.message)}</li>"
+            for place in view.places
+        )
+        parts.append(f"<ul>{items}</ul>")
     parts += [_remedy(remedy) for remedy in view.remedies]
     if view.trade_offs is not None:
         parts.append(_table(view.trade_offs))

@@ -18,6 +18,7 @@ from oomdoctor.facts import (
     GroupFootprint,
     Inventory,
     Machine,
+    Scripts,
     Tuning,
 )
 from oomdoctor.findings import Finding, Report
@@ -49,9 +50,15 @@ def plain(report: Report) -> dict[str, Any]:
         "tuning": facts.tuning and plain_tuning(facts.tuning),
         "diagnosis": facts.diagnosis and plain_diagnosis(facts.diagnosis),
         "profile": facts.profile and plain_profile(facts.profile),
+        "scripts": facts.scripts and plain_scripts(facts.scripts),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
     }
+
+
+def plain_scripts(scripts: Scripts) -> dict[str, Any]:
+    """Return how much code was read as plain values; what was found in it are findings."""
+    return {"files": scripts.files, "lines": scripts.lines, "notes": list(scripts.notes)}
 
 
 def plain_estimate(estimate: Estimate) -> dict[str, Any]:

@@ -17,6 +17,13 @@ def render(view: View) -> str:
             "\n".join(f"- **{_escape(line.category)}**: {_code(line.text)}" for line in view.lines)
         )
     blocks += [_table(table) for table in view.tables]
+    if view.places:
+        drawn = [
+            f"- {SYMBOLS[place.state]} {_code(place.where)} {place.rule}: {_escape(place.message)}"
+            for place in view.places
+        ]
+        drawn += [f"- {view.more_places} more"] if view.more_places else []
+        blocks.append("\n".join(drawn))
     if view.remedies:
         blocks.append("#### What to change")
         blocks += [_remedy(number, remedy) for number, remedy in enumerate(view.remedies, 1)]

@@ -12,6 +12,7 @@ from oomdoctor.report import (
     of_estimate,
     of_machine,
     of_profile,
+    of_scripts,
     of_tuning,
 )
 from oomdoctor.report.escape import printable
@@ -25,7 +26,10 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     """Return the verdict first, then what led to it, then what to do."""
     facts = report.facts
     fired = [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
+    fired = of_scripts.once_for_each_rule(fired)
     shown = fired if verbose else fired[:MAX_REMEDIES]
+    is_code_alone = of_scripts.is_code_alone(report)
+    places, more_places = of_scripts.places(report, verbose=verbose)
     lines: list[Line] = []
     tables: list[Table] = []
     if facts.diagnosis is not None:
@@ -45,7 +49,9 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))
     if facts.footprint is not None:
         lines += of_data.footprint_lines(facts.footprint, facts.inventory)
-    if facts.machine is not None and facts.profile is None:
+    if facts.scripts is not None and not is_code_alone:
+        lines.append(of_scripts.scripts_line(report))
+    if facts.machine is not None and facts.profile is None and not is_code_alone:
         chosen = facts.footprint.chosen if facts.footprint else None
         lines += of_machine.machine_lines(facts.machine, chosen=chosen)
     if facts.footprint is not None:
@@ -55,10 +61,12 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables.append(of_data.stages_table(facts.footprint))
     return View(
         title=f"oomdoctor {report.command}",
-        state=report.verdict,
+        state=of_scripts.state(report) if is_code_alone else report.verdict,
         headline=headline(report),
         lines=tuple(lines),
         tables=tuple(table for table in tables if table.rows),
+        places=places,
+        more_places=more_places,
         remedies=tuple(_remedy(finding) for finding in shown),
         more_remedies=len(fired) - len(shown),
         trade_offs=_trade_off_table(shown) if len(shown) > 1 else None,
@@ -77,6 +85,8 @@ def headline(report: Report) -> str:
         return of_tuning.headline(report.facts.tuning)
     if report.facts.estimate is not None:
         return _headline_of_step(report.verdict, report.facts.estimate)
+    if of_scripts.is_code_alone(report):
+        return of_scripts.headline(report)
     if footprint is None or machine is None or footprint.chosen is None:
         return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
             report.verdict, "Whether it fits is not known."
@@ -173,7 +183,10 @@ def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
         notes += of_estimate.estimate_notes(facts.estimate)
     if facts.diagnosis is not None:
         notes += facts.diagnosis.notes
-    if facts.machine is not None:
+    if facts.scripts is not None:
+        notes += facts.scripts.notes
+        notes += _fixable(report)
+    if facts.machine is not None and not of_scripts.is_code_alone(report):
         notes += facts.machine.notes
     if facts.inventory is not None:
         notes += facts.inventory.notes
@@ -198,3 +211,18 @@ def _undecided(report: Report, *, verbose: bool) -> list[str]:
         for way in dict.fromkeys(fact.how_to_get for fact in finding.missing):
             by_way.setdefault(way, []).append(f"{finding.rule} {finding.name}")
     return [f"to decide {', '.join(rules)}: {way}" for way, rules in by_way.items()]
+
+
+def _fixable(report: Report) -> list[str]:
+    """Return how many of the mistakes can be changed safely, and how."""
+    assert report.facts.scripts is not None
+    fired = {
+        (at.file, at.cell, at.line, at.column)
+        for finding in report.findings
+        if finding.outcome is Outcome.FIRED and (at := finding.location) is not None
+    }
+    count = sum(
+        match.is_fixable and (match.file, match.cell, match.line, match.column) in fired
+        for match in report.facts.scripts.matches
+    )
+    return [f"--fix can change {count} of these safely; --diff shows how."] if count else []

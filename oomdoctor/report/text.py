@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from oomdoctor.report.view import SYMBOLS, Line, Remedy, Table, View
+from oomdoctor.report.view import SYMBOLS, Line, Place, Remedy, Table, View
 
 WIDTH = 80
 MIN_COLUMN = 16
@@ -38,6 +38,10 @@ def render(view: View, *, colour: bool = False) -> str:
     if view.lines:
         blocks.append("\n".join(_line(line, colour) for line in view.lines))
     blocks += [_table(table) for table in view.tables]
+    if view.places:
+        drawn = [_place(place, colour) for place in view.places]
+        drawn += [f"{view.more_places} more with -v."] if view.more_places else []
+        blocks.append("\n".join(drawn))
     if view.remedies:
         blocks.append(_bold("What to change", colour))
         blocks += [
@@ -61,6 +65,11 @@ def _headline(view: View, *, colour: bool) -> str:
 def _line(line: Line, colour: bool) -> str:
     filled = _fill(f"{SYMBOLS[line.state]} {line.category:<8} {line.text}", " " * 11)
     return _paint(filled[0], _COLOURS[line.state], colour) + filled[1:]
+
+
+def _place(place: Place, colour: bool) -> str:
+    head = _paint(f"{SYMBOLS[place.state]} {place.where}", _COLOURS[place.state], colour)
+    return f"{head} {place.rule}\n{_fill('    ' + place.message, '    ')}"
 
 
 def _table(table: Table) -> str:

@@ -43,6 +43,17 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A mistake in source code, and where it stands."""
+
+    state: str
+    where: str
+    """`train.py:12:5`."""
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """All that is shown of one value."""
 
@@ -51,6 +62,8 @@ class View:
     headline: str
     lines: tuple[Line, ...] = ()
     tables: tuple[Table, ...] = ()
+    places: tuple[Place, ...] = ()
+    more_places: int = 0
     remedies: tuple[Remedy, ...] = ()
     more_remedies: int = 0
     trade_offs: Table | None = None

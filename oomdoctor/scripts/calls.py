@@ -14,7 +14,7 @@ from oomdoctor.scripts.calls_model import (
     old_generator,
     strategy_method,
 )
-from oomdoctor.scripts.names import is_foreign
+from oomdoctor.scripts.names import canonical, is_foreign
 from oomdoctor.scripts.values import (
     Array,
     Class,
@@ -45,10 +45,10 @@ BUILTINS = frozenset(
     ("enumerate", "float", "int", "iter", "len", "list", "next", "range", "set", "sorted", "tuple", "zip")  # noqa: E501
 )  # fmt: skip
 
-_PASSED_ON = frozenset(
-    ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "tqdm.trange")
+_PASSED_ON = frozenset(("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "tqdm.trange"))
+_DATASET_METHODS = frozenset(
+    ("as_numpy_iterator", "batch", "interleave", "padded_batch", "prefetch")
 )
-_DATASET_METHODS = frozenset(("as_numpy_iterator", "batch", "interleave", "padded_batch", "prefetch"))
 """Methods that only a `tf.data.Dataset` has, in a file that imports TensorFlow."""
 _GROWTH = ("set_memory_growth", "logical_device_configuration", "virtual_device_configuration",
            "LogicalDeviceConfiguration", "VirtualDeviceConfiguration", "set_visible_devices",
@@ -101,7 +101,7 @@ def call(walker: Walker, node: ast.Call) -> Value:
             if not known:
                 Arguments(walker, node)
                 return None
-        callee = walker.on_attribute(function)
+        callee = attribute(holder, function.attr)
     else:
         callee = walker.value(function)
         if callee == _LEN and node.args:
@@ -147,9 +147,7 @@ def _function(walker: Walker, node: ast.Call, function: Function, given: Argumen
     return result
 
 
-def bound(
-    function: Function, args: list[Value], keywords: dict[str, Value]
-) -> dict[str, Value]:
+def bound(function: Function, args: list[Value], keywords: dict[str, Value]) -> dict[str, Value]:
     """Return arguments by the names a function gives them."""
     arguments = function.node.args
     names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
@@ -165,7 +163,8 @@ def has_signature(node: ast.Call) -> bool:
 
 def _built(walker: Walker, node: ast.AST, model: Model | None = None) -> Model:
     loop = walker.loops[-1] if walker.loops else None
-    strategy = walker.strategies[-1] if walker.strategies else (model and model.strategy)
+    strategy = model.strategy if model else None
+    strategy = walker.strategies[-1] if walker.strategies else strategy
     return Model(node=node, loop=loop, strategy=strategy, gpus=model.gpus if model else None)
 
 
@@ -198,12 +197,12 @@ def _of_framework(walker: Walker, node: ast.Call, name: str, given: Arguments) -
     if any(word in last for word in _GROWTH):
         walker.grows = True
         return Other()
-    found, value = make_dataset(walker, node, name, given)
-    if found:
+    is_dataset, value = make_dataset(walker, node, name, given)
+    if is_dataset:
         return value
-    found, value = make_array(walker, node, name, given), None
-    if found is not None:
-        return found
+    value = make_array(walker, node, name, given)
+    if value is not None:
+        return value
     value = make_model_part(walker, node, name, given)
     if isinstance(value, Model):
         return _built(walker, node, value)
@@ -269,9 +268,7 @@ def element_of(over: Value) -> Value:
 # --------------------------------------------------------------------------- methods
 
 
-def _method(
-    walker: Walker, node: ast.Call, holder: Value, name: str, given: Arguments
-) -> Value:
+def _method(walker: Walker, node: ast.Call, holder: Value, name: str, given: Arguments) -> Value:
     handler = _METHODS.get(type(holder))
     if handler is not None:
         return handler(walker, node, holder, name, given)
@@ -295,9 +292,7 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
     return None
 
 
-def _list_method(
-    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
-) -> Value:
+def _list_method(walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments) -> Value:
     if name == "append" and given.args:
         checks_loops.kept(walker, node, holder, given.args[0], node.args[0])
     return None
@@ -306,9 +301,10 @@ def _list_method(
 def _tensor_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
-    if name != "numpy":
-        return Tensor()
-    return holder if holder.is_input else Other()
+    is_input = isinstance(holder, Tensor) and holder.is_input
+    if name != "numpy" or not is_input:
+        return Other() if name == "numpy" else Tensor()
+    return Tensor(of_dataset=holder.of_dataset, is_input=True)
 
 
 def _maker_method(
@@ -324,19 +320,27 @@ def _maker_method(
 def _number_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
-    return holder if isinstance(holder, Length) and name == "numpy" else None
+    return Length() if name == "numpy" else None
 
 
 def _picture_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
     if name in ("resize", "convert", "crop", "rotate", "transpose", "copy", "reshape", "astype"):
-        return holder
+        return Picture(holder.dtype, holder.node)
     return None
 
 
 def attribute(holder: Value, name: str) -> Value:
     """Return what an attribute of a value is, where that matters."""
+    if isinstance(holder, Ref):
+        return Ref(canonical(f"{holder.name}.{name}"))
+    if isinstance(holder, Instance):
+        if name in holder.attributes:
+            return holder.attributes[name]
+        return holder.of.methods.get(name)
+    if isinstance(holder, Strategy):
+        return Number(holder.replicas) if name == "num_replicas_in_sync" else None
     if isinstance(holder, Array):
         return Maker("shape") if name == "shape" else None
     return None

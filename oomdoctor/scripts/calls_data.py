@@ -98,9 +98,7 @@ def _batched(node: ast.Call, dataset: Dataset, given: Arguments) -> Dataset:
     )
 
 
-def make_dataset(
-    walker: Walker, node: ast.Call, name: str, given: Arguments
-) -> tuple[bool, Value]:
+def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) -> tuple[bool, Value]:
     """Return whether a function makes a dataset, and which."""
     if name in BATCHED_LOADERS:
         batch = given.keywords.get("batch_size", Number(KERAS_BATCH))
@@ -113,7 +111,10 @@ def make_dataset(
         return True, _of_tfds(given)
     if name in RECORD_READERS:
         return True, Dataset(is_batched=False, content="samples")
-    if name in ("tensorflow.data.Dataset.from_tensor_slices", "tensorflow.data.Dataset.from_tensors"):
+    if name in (
+        "tensorflow.data.Dataset.from_tensor_slices",
+        "tensorflow.data.Dataset.from_tensors",
+    ):
         checks_data.slices(walker, node, given)
         return True, Dataset(is_batched=False, content=_content(given.get(0, "tensors")))
     if name == "tensorflow.data.Dataset.list_files":
@@ -180,7 +181,10 @@ def make_array(walker: Walker, node: ast.Call, name: str, given: Arguments) -> V
         mode = given.expression(1, "mmap_mode")
         is_mapped = mode is not None and not (isinstance(mode, ast.Constant) and not mode.value)
         is_packed = isinstance(first, Text) and first.value.endswith(".npz")
-        return Array(load=node, is_mapped=is_mapped, is_packed=is_packed)
+        # In a loop, or by a function that is told the file, it is one part of many.
+        is_part = bool(walker.loops) or walker.is_argument(given.expression(0, "file"))
+        size = "small" if is_part else None
+        return Array(load=node, is_mapped=is_mapped, is_packed=is_packed, size=size)
     return _of_numpy(name.rpartition(".")[2], first, given)
 
 
@@ -190,9 +194,7 @@ def _of_numpy(name: str, first: Value, given: Arguments) -> Value:
         return first if dtype is None else Picture(dtype, first.node)
     if name in _REARRANGING and isinstance(first, Array):
         is_copy = name in ("array", "copy")
-        return replace(
-            first, dtype=dtype or first.dtype, is_mapped=first.is_mapped and not is_copy
-        )
+        return replace(first, dtype=dtype or first.dtype, is_mapped=first.is_mapped and not is_copy)
     if name in ("array", "asarray", *_JOINING):
         if isinstance(first, Maker) and first.kind == "h5data":
             return Array(dtype=dtype)

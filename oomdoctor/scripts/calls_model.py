@@ -14,7 +14,6 @@ from oomdoctor.scripts.names import (
 )
 from oomdoctor.scripts.values import (
     Dataset,
-    Items,
     Maker,
     Model,
     Number,
@@ -147,9 +146,7 @@ def _of_keras(name: str, last: str, given: Arguments) -> Value:
     return None
 
 
-def _of_tensorflow(
-    walker: Walker, node: ast.Call, name: str, last: str, given: Arguments
-) -> Value:
+def _of_tensorflow(walker: Walker, node: ast.Call, name: str, last: str, given: Arguments) -> Value:
     if name == "tensorflow.GradientTape":
         walker.training(node)
         return Maker("tape")
@@ -159,9 +156,9 @@ def _of_tensorflow(
     if name == "tensorflow.shape":
         return Shape()
     first = given.args[0] if given.args else None
-    if name in ("tensorflow.concat", "tensorflow.stack") and isinstance(first, Sequence):
-        if isinstance(first.item, Shape):
-            return first.item
+    parts = first.item if isinstance(first, Sequence) else None
+    if isinstance(parts, Shape) and name in ("tensorflow.concat", "tensorflow.stack"):
+        return parts
     if name == "tensorflow.slice":
         size = given.get(2, "size")
         if isinstance(size, Shape) and size.is_share:

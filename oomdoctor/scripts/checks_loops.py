@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
 
 
-
-
 def is_large(dataset: Value) -> bool:
     """Return whether a value is a dataset that is not known to be small."""
     return isinstance(dataset, Dataset) and dataset.content not in ("small", "paths")
@@ -37,7 +35,7 @@ def held(walker: Walker, node: ast.AST, dataset: Dataset, **more: Any) -> None:
 
 def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.expr) -> None:
     """Tell of what is appended to a list that outlives the loop."""
-    if isinstance(value, Picture):
+    if isinstance(value, Picture) and into.depth == 0:  # else it is one chunk of many
         into.pictures = node
     if into.item is None:
         into.item = value
@@ -99,9 +97,7 @@ def traced_in_loop(walker: Walker, node: ast.AST) -> None:
         walker.tell("function-made-in-loop", node, name=name)
 
 
-def traced_call(
-    walker: Walker, node: ast.Call, function: Function, args: list[Value]
-) -> None:
+def traced_call(walker: Walker, node: ast.Call, function: Function, args: list[Value]) -> None:
     """Tell of a Python number that changes and is handed to a `tf.function`: each is traced."""
     if not walker.loops or function.has_signature or walker.is_traced:
         return

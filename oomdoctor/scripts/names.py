@@ -85,9 +85,7 @@ PICTURE_READERS = {
 }
 """Functions that read one picture, and the dtype it has as an array."""
 
-PICTURE_TO_ARRAY = frozenset(
-    ("keras.utils.img_to_array", "keras.preprocessing.image.img_to_array")
-)
+PICTURE_TO_ARRAY = frozenset(("keras.utils.img_to_array", "keras.preprocessing.image.img_to_array"))
 """Gives float32, whatever the picture."""
 
 TENSOR_GIVERS = ("tensorflow.math.", "tensorflow.nn.", "tensorflow.linalg.", "keras.ops.")

@@ -119,7 +119,9 @@ def subscript(holder: Value, node: ast.expr, index: Value) -> Value:
 def _part(holder: Items, index: Value) -> Value:
     if not isinstance(index, Number) or not isinstance(index.value, int):
         return None
-    return holder.parts[index.value] if -len(holder.parts) <= index.value < len(holder.parts) else None
+    return (
+        holder.parts[index.value] if -len(holder.parts) <= index.value < len(holder.parts) else None
+    )
 
 
 def _slice(array: Array, node: ast.expr, index: Value) -> Value:
@@ -127,8 +129,8 @@ def _slice(array: Array, node: ast.expr, index: Value) -> Value:
         return replace(array, is_packed=True)
     first = node.elts[0] if isinstance(node, ast.Tuple) and node.elts else node
     if not isinstance(first, ast.Slice):
-        is_whole = isinstance(node, ast.Tuple) and isinstance(first, ast.Constant)
-        return array if is_whole and first.value is Ellipsis else None
+        is_tuple = isinstance(node, ast.Tuple) and isinstance(first, ast.Constant)
+        return array if is_tuple and first.value is Ellipsis else None  # type: ignore[attr-defined]
     bounds = [bound for bound in (first.lower, first.upper) if bound is not None]
     if len(bounds) == 2:
         return None  # a piece, as of one batch

@@ -134,9 +134,9 @@ def check_source(text: str, file: str = "script.py") -> tuple[CodeMatch, ...]:
     """Return what the checks find in Python source.
 
     Example:
-        >>> code = "import tensorflow as tf\\ndata = list(tf.data.TFRecordDataset('a'))\\n"
+        >>> code = "import tensorflow as tf; data = list(tf.data.TFRecordDataset('a'))"
         >>> [(match.check, match.line) for match in check_source(code)]
-        [('dataset-held-in-list', 2)]
+        [('dataset-held-in-list', 1)]
     """
     return tuple(check_pieces([read_script(text.encode())], file))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +33,29 @@ class Loop:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             )
         return self._assigned
+
+
+class Scope:
+    """Names of a module, a function or a class body, inside another."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, outer: Scope | None) -> None:
+        self.names: dict[str, Value] = {}
+        self.outer = outer
+
+    def find(self, name: str) -> Value:
+        """Return what a name holds, here or further out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return None
+
+
+class Ended(Exception):
+    """The rest of a block is not reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +161,7 @@ class Symbolic:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Any other object of interest, by a word: `loss`, `layer`, `range`, `scope`, `shape` …"""
+    """Any other object of interest, by a word: `loss`, `layer`, `range`, `scope`, `shape`."""
 
     kind: str
     item: Value = None
@@ -213,10 +236,10 @@ class Instance:
     attributes: dict[str, Value] = field(default_factory=dict)
 
 
-Value = Union[
-    Ref, Other, Number, Text, Length, Dataset, Array, Model, Strategy, Tensor, Symbolic, Maker,
-    Shape, Items, Sequence, Picture, Function, Class, Instance, None,
-]  # fmt: skip
+Value = (
+    Ref | Other | Number | Text | Length | Dataset | Array | Model | Strategy | Tensor | Symbolic
+    | Maker | Shape | Items | Sequence | Picture | Function | Class | Instance | None
+)  # fmt: skip
 
 
 def joined(one: Value, other: Value) -> Value:

@@ -1,0 +1,143 @@
+"""What is known of each expression."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oomdoctor.scripts import calls, checks_loops
+from oomdoctor.scripts.operators import binary, subscript
+from oomdoctor.scripts.values import (
+    Function,
+    Items,
+    Number,
+    Picture,
+    Ref,
+    Scope,
+    Sequence,
+    Text,
+    Value,
+    joined,
+)
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.walker import Walker
+
+
+def _constant(walker: Walker, node: ast.Constant) -> Value:
+    kind = type(node.value)
+    if kind is str:
+        if node.value == "TF_FORCE_GPU_ALLOW_GROWTH":
+            walker.grows = True
+        return Text(node.value)  # type: ignore[arg-type]
+    if kind is int or kind is float:
+        return Number(node.value)  # type: ignore[arg-type]
+    return None
+
+
+def _name(walker: Walker, node: ast.Name) -> Value:
+    found = walker.scope.find(node.id)
+    if found is None and node.id in calls.BUILTINS:
+        return Ref(f"builtins.{node.id}")
+    return found
+
+
+def _attribute(walker: Walker, node: ast.Attribute) -> Value:
+    return calls.attribute(walker.value(node.value), node.attr)
+
+
+def _call(walker: Walker, node: ast.Call) -> Value:
+    return calls.call(walker, node)
+
+
+def _binary(walker: Walker, node: ast.BinOp) -> Value:
+    return binary(walker, node, walker.value(node.left), walker.value(node.right))
+
+
+def _subscript(walker: Walker, node: ast.Subscript) -> Value:
+    holder = walker.value(node.value)
+    index = walker.value(node.slice)
+    return subscript(holder, node.slice, index)
+
+
+def _list(walker: Walker, node: ast.List) -> Value:
+    parts = [walker.value(part) for part in node.elts]
+    return Sequence(len(walker.loops), parts[0] if parts else None)
+
+
+def _tuple(walker: Walker, node: ast.Tuple) -> Value:
+    return Items(tuple([walker.value(part) for part in node.elts]))
+
+
+def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
+    outer, walker.scope = walker.scope, Scope(walker.scope)
+    loops = []
+    for generator in node.generators:
+        over = walker.value(generator.iter)
+        loops.append(walker.enter(node, over))
+        walker.bind(generator.target, calls.element_of(over))
+        for test in generator.ifs:
+            walker.value(test)
+    item = walker.value(node.elt)
+    if not isinstance(node, ast.GeneratorExp):
+        checks_loops.comprehension(walker, node, loops[0].over, item)
+    for loop in reversed(loops):
+        walker.leave(loop)
+    walker.scope = outer
+    made = Sequence(len(walker.loops), item)
+    if isinstance(item, Picture) and not walker.loops:
+        made.pictures = node
+    return made
+
+
+def _dict_comprehension(walker: Walker, node: ast.DictComp) -> Value:
+    outer, walker.scope = walker.scope, Scope(walker.scope)
+    loops = []
+    for generator in node.generators:
+        over = walker.value(generator.iter)
+        loops.append(walker.enter(node, over))
+        walker.bind(generator.target, calls.element_of(over))
+    walker.value(node.key)
+    walker.value(node.value)
+    for loop in reversed(loops):
+        walker.leave(loop)
+    walker.scope = outer
+    return None
+
+
+def _lambda(walker: Walker, node: ast.Lambda) -> Value:
+    function = Function(node, walker.scope)
+    walker.later.append(function)
+    return function
+
+
+def _conditional(walker: Walker, node: ast.IfExp) -> Value:
+    walker.value(node.test)
+    return joined(walker.value(node.body), walker.value(node.orelse))
+
+
+def _named(walker: Walker, node: ast.NamedExpr) -> Value:
+    value = walker.value(node.value)
+    walker.bind(node.target, value)
+    return value
+
+
+EXPRESSIONS: dict[Any, Callable[[Any, Any], Value]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Call: _call,
+    ast.BinOp: _binary,
+    ast.Subscript: _subscript,
+    ast.List: _list,
+    ast.Tuple: _tuple,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.DictComp: _dict_comprehension,
+    ast.Lambda: _lambda,
+    ast.IfExp: _conditional,
+    ast.NamedExpr: _named,
+}
+"""How each expression is walked."""
