@@ -20,6 +20,7 @@ from oomdoctor.facts import (
     Estimate,
     Facts,
     Gpu,
+    Growth,
     Machine,
     Workload,
 )
@@ -41,6 +42,7 @@ def values(facts: Facts, *, purpose: str | None = None) -> dict[str, Value]:
     flat.update(pipeline_values(facts.footprint.stages if facts.footprint else ()))
     flat.update(_model(facts.workload))
     flat.update(_step(facts.estimate))
+    flat.update(_baseline(facts.growth))
     flat.update(_crash(facts.diagnosis))
     versions = dict(facts.versions)
     builds = ("tensorflow", "tensorflow-cpu", "tensorflow_cpu", "tf-nightly")
@@ -161,6 +163,14 @@ def _step(estimate: Estimate | None) -> dict[str, Value]:
         "step.activation_bytes": parts.get("activations"),
         "step.largest_tensor_bytes": estimate.largest_tensor_bytes if estimate else None,
         "step.per_sample_bytes": estimate.per_sample_bytes if estimate else None,
+    }
+
+
+def _baseline(growth: Growth | None) -> dict[str, Value]:
+    return {
+        "baseline.recorded_bytes": growth.recorded_bytes if growth else None,
+        "baseline.growth_bytes": growth.growth_bytes if growth else None,
+        "baseline.allowed_bytes": growth.allowed_bytes if growth else None,
     }
 
 

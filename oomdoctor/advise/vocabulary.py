@@ -30,6 +30,7 @@ _DATA = "give a dataset: oomdoctor check PATH"
 _BOTH = "give a dataset and a machine: oomdoctor check PATH --ram SIZE --vram SIZE"
 _PIPELINE = "hand over the pipeline itself: oomdoctor.check(dataset)"
 _MODEL = "give a model: oomdoctor estimate MODEL"
+_BASELINE = "compare with a recorded peak: oomdoctor estimate MODEL --baseline FILE"
 _CRASH = "give the log of the run that died: oomdoctor diagnose LOG"
 _CODE = "give a script: oomdoctor check train.py"
 _VERSION = "run this in the environment that has it installed"
@@ -292,6 +293,9 @@ _TABLE = (
     FactName("step.activation_bytes", "bytes", "what the layers keep for the way back", _MODEL),
     FactName("step.largest_tensor_bytes", "bytes", "the largest single tensor", _MODEL),
     FactName("step.per_sample_bytes", "bytes", "what one more sample in the batch costs", _MODEL),
+    FactName("baseline.recorded_bytes", "bytes", "peak that the baseline has", _BASELINE),
+    FactName("baseline.growth_bytes", "bytes", "how much higher the peak is now", _BASELINE),
+    FactName("baseline.allowed_bytes", "bytes", "how much higher it may be", _BASELINE),
     FactName("crash.cause", "text", "why the run died", _CRASH, CAUSES),
     FactName("crash.requested_bytes", "bytes", "the allocation that failed", _CRASH),
     FactName("crash.limit_bytes", "bytes", "what the allocator could use at most", _CRASH),

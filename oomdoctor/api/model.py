@@ -65,47 +65,56 @@ def estimate_memory(
     )[0]
 
 
-def estimate_report(
-    model: Any,
-    *,
-    batch_size: int,
-    kind: str,
-    jit: bool,
-    machine: str | Machine | None,
-    ram: Size | None,
-    vram: Size | None,
-    purpose: str | None = None,
-    **how_trained: Any,
-) -> Report:
-    """Return the estimate compared with a machine, for the command line."""
-    known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
-    estimate, workload = _simulate(model, batch_size=batch_size, kind=kind, jit=jit, **how_trained)
-    facts = Facts(machine=known_machine, workload=workload, estimate=estimate, versions=installed())
-    return conclude("estimate", facts, rules=(), purpose=purpose)
-
-
 def _simulate(
     model: Any, *, batch_size: int, kind: str, jit: bool, **how_trained: Any
 ) -> tuple[Estimate, Workload]:
+    return simulate(traced_step(model, kind=kind, **how_trained), batch_size, jit=jit)
+
+
+def simulate(
+    traced: Any, batch_size: int, *, jit: bool = False, threads: int | None = None
+) -> tuple[Estimate, Workload]:
+    """Return the estimate of a traced step with one batch size, and what was trained.
+
+    Each size is simulated on its own, so that it does not matter which others are asked for.
+    """
+    from oomdoctor.estimate.step import Simulation, estimate
+
     must_be_positive(batch_size=batch_size)
+    workload = replace(traced.workload, batch_size=batch_size)
+    return estimate(Simulation(traced, threads=threads), batch_size, jit=jit), workload
+
+
+def traced_step(
+    model: Any, *, kind: str, folder: str | None = None, fresh: bool = False, **how_trained: Any
+) -> Any:
+    """Return the traced step of a model, which serves every batch size and machine.
+
+    Args:
+        model: A Keras model, a `.keras` file, or `module:callable`.
+        kind: `train`, `evaluate` or `predict`.
+        folder: Where modules are looked for first; None is the current folder.
+        fresh: Whether layers are named as in a process of its own. Not for live models.
+        **how_trained: As for `estimate_memory`; None is the model's own.
+    """
     precision = how_trained.get("precision")
     if precision is not None and precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
     import_optional("tensorflow", extra="tensorflow", purpose="to trace a model")
     from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.estimate.step import Simulation, estimate
+    from oomdoctor.measure.build import build_model, forget_names, settings_kept
 
     overrides = {name: value for name, value in how_trained.items() if value is not None}
     if overrides or isinstance(model, (str, os.PathLike)) or not model.compiled:
-        from oomdoctor.measure.build import build_model, settings_kept
-
+        if fresh:
+            forget_names()
+        spec = _spec(model, **overrides)
+        if folder is not None:
+            spec = replace(spec, sys_path=(folder, *spec.sys_path))
         with settings_kept():
-            model, _ = build_model(_spec(model, **overrides))
-            traced = trace_step(model, kind=kind)
-    else:
-        traced = trace_step(model, kind=kind)
-    workload = replace(traced.workload, batch_size=batch_size)
-    return estimate(Simulation(traced), batch_size, jit=jit), workload
+            model, _ = build_model(spec)
+            return trace_step(model, kind=kind)
+    return trace_step(model, kind=kind)
 
 
 def suggest_batch_size(

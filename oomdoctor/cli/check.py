@@ -11,19 +11,24 @@ from oomdoctor.cli.options import (
     ImageSizeType,
     SampleType,
     also_option,
-    machine_options,
+    baseline_options,
+    machines_options,
     output_options,
     rule_options,
 )
 from oomdoctor.cli.output import show
 from oomdoctor.cli.progress import ScanProgress
+from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 from oomdoctor.units import DTYPE_BYTES
 
+JUDGED = ("purpose", "select", "ignore", "rules", "severities")
+COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance")
+
 
 @click.command(cls=config.ConfiguredCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@machine_options
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@machines_options
 @click.option("--image-size", type=ImageSizeType(), help="What pictures are resized to.")
 @click.option(
     "--dtype",
@@ -54,6 +59,7 @@ from oomdoctor.units import DTYPE_BYTES
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
 @rule_options
+@baseline_options
 @also_option
 @output_options
 def command(
@@ -67,15 +73,26 @@ def command(
 ) -> int:
     """Tell whether a dataset fits in memory, and what to change if not.
 
+    Without a PATH, all that [tool.oomdoctor] in pyproject.toml names is checked.
+
     \b
     oomdoctor check data/
     oomdoctor check data/ --vram 2.7GiB
     oomdoctor check data/ --machine colab-t4 --image-size 512x512x3
     """
-    from oomdoctor.api import check
+    from oomdoctor.cli.gate import run_gate
 
+    judged = taken(options, JUDGED)
+    compared = taken(options, COMPARED)
     with ScanProgress() as progress:
-        report = check(list(paths), progress=progress, keep_partial=True, **options)
+        report = run_gate(
+            "check",
+            compared=compared,
+            judged=judged,
+            progress=progress,
+            whole=not paths,
+            **_named(paths, options),
+        )
     show(
         report,
         format_=format_,
@@ -83,12 +100,34 @@ def command(
         verbose=verbose,
         fail_on=fail_on,
         also=also,
-        rules=options["rules"],
+        rules=judged["rules"],
     )
-    inventory = report.facts.inventory
-    if inventory is not None and not inventory.is_complete:
+    inventories = (part.facts.inventory for part in (report, *report.parts))
+    if any(inventory is not None and not inventory.is_complete for inventory in inventories):
         raise KeyboardInterrupt
     return exit_code(report, fail_on)
+
+
+def taken(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return some of the options, and take them out."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def _named(paths: tuple[str, ...], how_fed: dict[str, Any]) -> dict[str, Any]:
+    """Return what is to be checked: the paths given, or what the configuration names."""
+    from oomdoctor.api.gate import DataPlan
+
+    if paths:
+        return {"datasets": (DataPlan(name=None, paths=paths, how_fed=how_fed),)}
+    from oomdoctor.cli.plan import names_something, read_plan
+
+    found = config.find_here()
+    if found is None or not names_something(found[1]):
+        raise UsageError(
+            "Give a PATH to check, or name models, datasets or scripts under [tool.oomdoctor] in "
+            "pyproject.toml."
+        )
+    return read_plan(*found, defaults=how_fed)
 
 
 def exit_code(report: Report, fail_on: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import click
 
 from oomdoctor.errors import UsageError
 
-PATHS = frozenset(("rules",))
+PATHS = frozenset(("rules", "baseline"))
 """Options that name files: they are relative to the configuration, not to the current folder."""
+
+SECTIONS = ("models", "datasets", "scripts")
+"""What `check` without a path examines; see `plan`."""
 
 
 class ConfiguredCommand(click.Command):
@@ -93,16 +97,31 @@ def defaults_for(command: click.Command, path: Path, settings: dict[str, Any]) -
     for key, value in settings.items():
         option = options.get(key.replace("_", "-"))
         if option is None or option.name is None:
-            if key.replace("_", "-") in _keys_of_all_commands():
+            if key in SECTIONS or key.replace("_", "-") in _keys_of_all_commands():
                 continue  # meant for another command
-            near = difflib.get_close_matches(key.replace("_", "-"), options, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Known keys: {', '.join(options)}."
-            raise UsageError(f"{path} has an unknown key {key!r} for oomdoctor.{hint}")
+            raise UsageError(unknown_key(path, key, (*options, *SECTIONS)))
         if option.name == "severities" and isinstance(value, dict):
             value = [f"{rule}={level}" for rule, level in value.items()]
         if option.multiple:
             value = [value] if isinstance(value, str) else value
+        elif option.name == "machine" and isinstance(value, list):
+            if len(value) != 1:
+                continue  # which of them is meant here is not known
+            value = value[0]
         if option.name in PATHS:
-            value = [str(path.parent / item) for item in value]
+            value = _beside(path, value)
         defaults[option.name] = value
     return defaults
+
+
+def unknown_key(path: Path, key: str, known: Iterable[str], section: str = "oomdoctor") -> str:
+    """Return the sentence for a key that nothing has, with the nearest one that there is."""
+    near = difflib.get_close_matches(key.replace("_", "-"), list(known), n=1)
+    hint = f" Did you mean {near[0]}?" if near else f" Known keys: {', '.join(known)}."
+    return f"{path} has an unknown key {key!r} for {section}.{hint}"
+
+
+def _beside(path: Path, value: Any) -> Any:
+    if isinstance(value, str):
+        return str(path.parent / value)
+    return [str(path.parent / item) for item in value]

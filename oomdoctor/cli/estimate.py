@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
-from oomdoctor.cli.check import exit_code
+from oomdoctor.cli import config
+from oomdoctor.cli.check import COMPARED, exit_code, taken
 from oomdoctor.cli.options import (
     ImageSizeType,
     also_option,
+    baseline_options,
     fail_on_option,
-    machine_options,
+    machines_options,
     output_options,
     purpose_option,
 )
 from oomdoctor.cli.output import show
 
 
-@click.command()
+@click.command(cls=config.ConfiguredCommand)
 @click.argument("model")
-@machine_options
+@machines_options
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
@@ -43,6 +44,7 @@ from oomdoctor.cli.output import show
 @click.option("--jit", is_flag=True, help="The step will be compiled by XLA.")
 @purpose_option
 @fail_on_option
+@baseline_options
 @also_option
 @output_options
 def command(
@@ -62,11 +64,18 @@ def command(
     oomdoctor estimate model.keras --batch-size 64 --vram 6GiB
     oomdoctor estimate mypackage.models:build --precision mixed_float16
     """
-    from oomdoctor.api.model import estimate_report
+    from oomdoctor.api.gate import ModelPlan
+    from oomdoctor.cli.gate import run_gate
 
-    # TensorFlow greets with a dozen lines about the CPU; errors still show.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-    report = estimate_report(model, **options)
+    compared = taken(options, COMPARED)
+    judged = taken(options, ("purpose",))
+    plan = ModelPlan(
+        model=model,
+        batch_sizes=(options.pop("batch_size"),),
+        kind=options.pop("kind"),
+        jit=options.pop("jit"),
+        how_trained={name: value for name, value in options.items() if value is not None},
+    )
+    report = run_gate("estimate", compared=compared, judged=judged, models=(plan,))
     show(report, format_=format_, output=output, verbose=verbose, fail_on=fail_on, also=also)
     return exit_code(report, fail_on)

@@ -60,15 +60,67 @@ class SampleType(click.ParamType):
         return int(value)
 
 
+class ToleranceType(click.ParamType):
+    """A part, such as `5%` or `0.05`."""
+
+    name = "PERCENT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the part as a number, 0.05 for 5 %."""
+        text = str(value).strip()
+        try:
+            part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            part = -1
+        if not 0 <= part < 10:
+            self.fail(f"{value!r} is not a tolerance: write 5% or 0.05.", param, ctx)
+        return part
+
+
 def machine_options(function: Function) -> Function:
     """Add what a command compares with: `--machine`, `--ram` and `--vram`."""
+    return _machine_options(function, several=False)
+
+
+def machines_options(function: Function) -> Function:
+    """Add the same for a command that compares with several machines at once."""
+    return _machine_options(function, several=True)
+
+
+def baseline_options(function: Function) -> Function:
+    """Add what was recorded before: `--baseline`, `--update-baseline` and `--tolerance`."""
+    for option in (
+        click.option(
+            "--tolerance",
+            type=ToleranceType(),
+            default="5%",
+            show_default=True,
+            help="How much a peak may grow over the recorded one.",
+        ),
+        click.option("--update-baseline", is_flag=True, help="Record what is found in that file."),
+        click.option(
+            "--baseline",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            help="Fail only by what is not recorded there.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _machine_options(function: Function, *, several: bool) -> Function:
     for option in (
         click.option("--vram", type=SizeType(), help="GPU memory to compare with, such as 2.7GiB."),
         click.option("--ram", type=SizeType(), help="System memory to compare with, such as 16GB."),
         click.option(
             "--machine",
             metavar="NAME",
-            help="A machine to compare with, such as colab-t4 (probe --list-machines).",
+            multiple=several,
+            help="A machine to compare with, such as colab-t4 (probe --list-machines)."
+            + several * " May be given several times.",
         ),
     ):
         function = option(function)

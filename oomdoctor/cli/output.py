@@ -73,7 +73,9 @@ def _rendered(
     if format_ == "markdown":
         from oomdoctor.report import markdown
 
-        return markdown.render(view_of(value, verbose=verbose))
+        # A comment in a pull request folds the parts away, so all of them can be there.
+        has_parts = bool(getattr(value, "parts", ()))
+        return markdown.render(view_of(value, verbose=verbose or has_parts))
     colour = to_terminal and wants_colour()
     return text.render(view_of(value, verbose=verbose), colour=colour)
 

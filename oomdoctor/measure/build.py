@@ -38,6 +38,13 @@ def settings_kept() -> Iterator[None]:
         sys.path[:] = path
 
 
+def forget_names() -> None:
+    """Number layers from the start again, so that a model's names do not depend on others."""
+    import keras
+
+    keras.utils.clear_session()
+
+
 def build_model(spec: ModelSpec) -> tuple[Any, list[str]]:
     """Return the model, compiled, and notes on what was assumed."""
     import keras

@@ -16,6 +16,7 @@ from oomdoctor.facts import (
     FileGroup,
     Footprint,
     GroupFootprint,
+    Growth,
     Inventory,
     Machine,
     Scripts,
@@ -53,6 +54,21 @@ def plain(report: Report) -> dict[str, Any]:
         "scripts": facts.scripts and plain_scripts(facts.scripts),
         "findings": [_plain_finding(finding) for finding in report.findings],
         "notes": list(report.notes),
+        "subject": report.subject,
+        "target": report.target,
+        "growth": facts.growth and plain_growth(facts.growth),
+        "reports": [plain(part) for part in report.parts] or None,
+    }
+
+
+def plain_growth(growth: Growth) -> dict[str, Any]:
+    """Return a peak beside the recorded one as plain values."""
+    return {
+        "recorded_bytes": growth.recorded_bytes,
+        "peak_bytes": growth.peak_bytes,
+        "growth_bytes": growth.growth_bytes,
+        "allowed_bytes": growth.allowed_bytes,
+        "layers": [asdict(layer) for layer in growth.layers],
     }
 
 
@@ -219,4 +235,5 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "cost": asdict(finding.cost) if finding.cost else None,
         "location": asdict(finding.location) if finding.location else None,
         "missing": [asdict(missing) for missing in finding.missing],
+        "known": finding.is_known,
     }

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from oomdoctor.findings import Finding, Outcome, Report, Severity
 from oomdoctor.report.escape import printable
+from oomdoctor.report.of_gate import part_name
 from oomdoctor.report.of_report import headline
 
-NO_RULE = "does-not-fit"
-"""Stands in a rule's place where the verdict is bad and no rule has spoken."""
 DEFAULT_ANCHOR = "pyproject.toml"
 
 
@@ -106,8 +105,7 @@ def list_problems(
     """
     names = _Fingerprints()
     suites = tuple(
-        _suite(part, _Place(root, anchor), names, fail_on, is_part=bool(report.parts))
-        for part in (report.parts or (report,))
+        _suite(part, _Place(root, anchor), names, fail_on) for part in (report.parts or (report,))
     )
     used = sorted({problem.rule for suite in suites for problem in suite.problems})
     known = rules or {}
@@ -137,6 +135,8 @@ class _Place:
         location = finding.location
         if location is None:
             return self.anchor, 1, None
+        if getattr(location, "cell", None) is not None:
+            return self.relative(location.file), 1, None  # its lines are not those of the file
         column = location.column if location.column > 0 else None
         return self.relative(location.file), max(location.line, 1), column
 
@@ -166,23 +166,15 @@ class _Fingerprints:
         return hashlib.sha256(numbered.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def _suite(
-    report: Report, place: _Place, names: _Fingerprints, fail_on: str, *, is_part: bool
-) -> Suite:
+def _suite(report: Report, place: _Place, names: _Fingerprints, fail_on: str) -> Suite:
     problems = [
         _problem(finding, place, names.of(report, finding, place), fail_on)
         for finding in report.findings
         if finding.outcome is Outcome.FIRED
     ]
-    # In a gate the verdict counts, also where the rule that explains it was left out.
-    spoken = any(problem.severity is Severity.ERROR for problem in problems)
-    if is_part and report.verdict == "does_not_fit" and not spoken:
-        finding = unexplained(report)
-        print_ = names.of(report, finding, place)
-        problems.insert(0, _problem(finding, place, print_, fail_on))
     unknown = [f for f in report.findings if f.outcome is Outcome.UNKNOWN]
     return Suite(
-        name=suite_name(report),
+        name=part_name(report),
         state=report.verdict,
         headline=printable(headline(report)),
         problems=tuple(problems),
@@ -193,24 +185,6 @@ def _suite(
         ),
         undecided=tuple((f"{f.rule} {f.name}", printable(f.message)) for f in unknown),
     )
-
-
-def unexplained(report: Report) -> Finding:
-    """Return a finding that says no more than the verdict."""
-    return Finding(
-        rule=NO_RULE,
-        name=NO_RULE,
-        outcome=Outcome.FIRED,
-        severity=Severity.ERROR,
-        message=headline(report),
-        remedy="none",
-    )
-
-
-def suite_name(report: Report) -> str:
-    """Return what was examined and what it was compared with, in a few words."""
-    names = [printable(name) for name in (report.subject, report.target) if name]
-    return " on ".join(names) or f"oomdoctor {report.command}"
 
 
 def _problem(finding: Finding, place: _Place, fingerprint: str, fail_on: str) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from oomdoctor.report.view import SYMBOLS, Remedy, Table, View
@@ -11,7 +12,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 def render(view: View) -> str:
     """Return the view as Markdown."""
-    blocks = [f"### {view.title}", f"**{SYMBOLS[view.state]} {_escape(view.headline)}**"]
+    blocks = [f"### {_escape(view.title)}", f"**{SYMBOLS[view.state]} {_escape(view.headline)}**"]
     if view.lines:
         blocks.append(
             "\n".join(f"- **{_escape(line.category)}**: {_code(line.text)}" for line in view.lines)
@@ -31,6 +32,10 @@ def render(view: View) -> str:
         blocks.append(_table(view.trade_offs))
     if view.notes:
         blocks.append("\n".join(f"- {_escape(note)}" for note in view.notes))
+    for part in view.details:
+        # A blank line after the summary makes what follows Markdown again.
+        summary = html.escape(f"{SYMBOLS[part.state]} {part.title}")
+        blocks += [f"<details><summary>{summary}</summary>", render(part).rstrip(), "</details>"]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from oomdoctor.facts import Estimate
 from oomdoctor.findings import Finding, Outcome, Report
@@ -10,6 +11,7 @@ from oomdoctor.report import (
     of_data,
     of_diagnosis,
     of_estimate,
+    of_gate,
     of_machine,
     of_profile,
     of_scripts,
@@ -24,6 +26,8 @@ MAX_REMEDIES = 3
 
 def view_report(report: Report, *, verbose: bool = False) -> View:
     """Return the verdict first, then what led to it, then what to do."""
+    if report.parts:
+        return _view_gate(report, verbose=verbose)
     facts = report.facts
     fired = [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
     fired = of_scripts.once_for_each_rule(fired)
@@ -40,6 +44,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables += of_profile.profile_tables(facts.profile, verbose=verbose)
     if facts.estimate is not None:
         lines += of_estimate.estimate_lines(facts.estimate)
+        tables += of_gate.growth_tables(report)
         tables += of_estimate.estimate_tables(facts.estimate, verbose=verbose)
     if facts.tuning is not None:
         lines += of_tuning.tuning_lines(facts.tuning)
@@ -67,15 +72,33 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables=tuple(table for table in tables if table.rows),
         places=places,
         more_places=more_places,
-        remedies=tuple(_remedy(finding) for finding in shown),
+        remedies=tuple(remedy(finding) for finding in shown),
         more_remedies=len(fired) - len(shown),
         trade_offs=_trade_off_table(shown) if len(shown) > 1 else None,
         notes=_notes(report, verbose=verbose),
     )
 
 
+def _view_gate(report: Report, *, verbose: bool) -> View:
+    shown, more = of_gate.remedies(report, most=None if verbose else MAX_REMEDIES)
+    parts = report.parts if verbose else ()
+    details = tuple(replace(view_report(part), title=of_gate.part_name(part)) for part in parts)
+    return View(
+        title=f"oomdoctor {report.command}",
+        state="does_not_fit" if of_gate.new_errors(report) else report.verdict,
+        headline=headline(report),
+        tables=tuple(of_gate.target_tables(report) + of_gate.growth_tables(report)),
+        remedies=shown,
+        more_remedies=more,
+        notes=tuple(printable(note) for note in report.notes),
+        details=details,
+    )
+
+
 def headline(report: Report) -> str:
     """Return the verdict in one sentence."""
+    if report.parts:
+        return of_gate.headline(report)
     footprint, machine = report.facts.footprint, report.facts.machine
     if report.facts.profile is not None and report.facts.diagnosis is not None:
         return of_profile.headline(report.facts.profile, report.facts.diagnosis)
@@ -136,7 +159,8 @@ _WAYS_IN_WORDS = {
 }
 
 
-def _remedy(finding: Finding) -> Remedy:
+def remedy(finding: Finding, *, where: str = "") -> Remedy:
+    """Return one finding as a thing to change."""
     gains = []
     if finding.saves_bytes is not None and finding.saves_bytes > 0:
         gains.append(f"saves {format_bytes(finding.saves_bytes)}")
@@ -145,7 +169,7 @@ def _remedy(finding: Finding) -> Remedy:
     return Remedy(
         state={"error": "does_not_fit", "warning": "warning"}.get(finding.severity.value, "info"),
         title=finding.fix.title if finding.fix else finding.name,
-        message=finding.message,
+        message=printable(where) + finding.message,
         gain=", ".join(gains),
         code=finding.fix.code if finding.fix else "",
         rule=finding.rule,

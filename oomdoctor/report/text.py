@@ -25,6 +25,11 @@ _NUMBERS = frozenset(
         "samples/s",
         "took",
         "share",
+        "VRAM",
+        "baseline",
+        "recorded",
+        "now",
+        "change",
     )
 )
 """Columns that hold numbers, which line up on the right."""
@@ -53,6 +58,9 @@ def render(view: View, *, colour: bool = False) -> str:
         blocks.append(f"{view.more_remedies} more with -v.")
     if view.notes:
         blocks.append("\n".join(_fill(f"note: {note}", "      ") for note in view.notes))
+    for part in view.details:
+        blocks.append(_bold(f"{'-' * 3} {part.title} ".ljust(WIDTH, "-"), colour))
+        blocks.append(render(part, colour=colour).rstrip("\n"))
     return "\n\n".join(blocks) + "\n"
 
 

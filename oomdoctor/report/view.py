@@ -69,3 +69,5 @@ class View:
     trade_offs: Table | None = None
     """What each remedy costs, for the person who decides."""
     notes: tuple[str, ...] = ()
+    details: tuple[View, ...] = ()
+    """Views of the parts, where there are several and all is to be shown."""

@@ -14,6 +14,7 @@ from oomdoctor.facts import (
     Gpu,
     GpuProcess,
     GroupFootprint,
+    Growth,
     Inventory,
     Machine,
     Memory,
@@ -153,6 +154,7 @@ def everything():
             replicas=3,
             batch_size=4,
         ),
+        growth=Growth(recorded_bytes=2 * GIB, peak_bytes=3 * GIB, tolerance=0.05),
         estimate=Estimate(
             batch_size=4,
             peak_bytes=10,

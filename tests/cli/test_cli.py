@@ -47,7 +47,7 @@ def test_no_command_shows_help():
     ("args", "says"),
     [
         (["chekc"], "No such command"),
-        (["check"], "Missing argument"),
+        (["check"], "Give a PATH to check"),
         (["check", "gone"], "does not exist: give a folder"),
         (["check", "data", "--vram", "lots"], "is not a size: write 2.7GiB"),
         (["check", "data", "--image-size", "big"], "is not an image size: write 150x150"),

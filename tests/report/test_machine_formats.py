@@ -218,13 +218,3 @@ def test_output_is_the_same_every_time_and_plain(renderer):
     assert once == renderer.render(a_listing())
     assert "\x1b" not in once
     once.encode()
-
-
-def test_a_verdict_that_no_rule_explains_fails_a_gate_and_not_a_single_check():
-    alone = report(finding("OD105", outcome="passed"), subject="data/", target="a")
-    assert list_problems(alone).problems == ()
-    gate = report(parts=(alone,))
-    (problem,) = list_problems(gate).problems
-    assert problem.fails
-    assert problem.rule == "does-not-fit"
-    assert not list_problems(gate, fail_on="never").problems[0].fails

@@ -1,0 +1,171 @@
+"""Everything a project names, compared with every machine it must run on: the gate in CI.
+
+Data is scanned once and a model is traced once, whatever the number of machines and batch sizes.
+Without models TensorFlow is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from oomdoctor.api.baseline import TOLERANCE, Baseline, grown
+from oomdoctor.api.conclude import conclude, installed
+from oomdoctor.api.data import check
+from oomdoctor.facts import Facts, Machine
+from oomdoctor.findings import Finding, Outcome, Report, Severity
+
+NO_RULE = "does-not-fit"
+"""Stands in a rule's place where the verdict is bad and no rule has spoken."""
+
+_WORST_FIRST = ("does_not_fit", "unknown", "fits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """A model and the batch sizes it is to train with."""
+
+    model: str
+    batch_sizes: tuple[int, ...] = (32,)
+    kind: str = "train"
+    jit: bool = False
+    how_trained: Mapping[str, Any] = field(default_factory=dict)
+    """What overrides the model's own, as for `estimate_memory`."""
+    folder: str | None = None
+    """Where its module is looked for first."""
+    name: str | None = None
+    """What it is called in reports; None is `model`."""
+
+    def subject(self, batch_size: int) -> str:
+        """Return the model and how it is trained, in a few words."""
+        words = [self.name or self.model, f"batch {batch_size}"]
+        words += [_word(name, value) for name, value in self.how_trained.items() if value]
+        words += [self.kind] if self.kind != "train" else []
+        words += ["XLA"] if self.jit else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPlan:
+    """Data, and how it is fed."""
+
+    name: str | None
+    """What it is called in reports; None is what the scan calls it."""
+    paths: tuple[str, ...]
+    how_fed: Mapping[str, Any] = field(default_factory=dict)
+    """As for `check`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be compared with what."""
+
+    machines: tuple[Machine, ...]
+    models: tuple[ModelPlan, ...] = ()
+    datasets: tuple[DataPlan, ...] = ()
+    scripts: tuple[DataPlan, ...] = ()
+    """Code, which no machine changes."""
+    judged: Mapping[str, Any] = field(default_factory=dict)
+    """Which rules are run and how bad they are, as for `check`."""
+    baseline: Baseline | None = None
+    tolerance: float = TOLERANCE
+
+
+def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report, ...]:
+    """Return a report for each thing that is named and each machine, machine by machine."""
+    on: list[list[Report]] = [[] for _ in plan.machines]
+    for data in plan.datasets:
+        for reports, report in zip(on, _data_reports(data, plan, progress), strict=False):
+            reports.append(report)
+    for model in plan.models:
+        for number, report in _model_reports(command, model, plan):
+            on[number].append(report)
+    scripts = [
+        replace(check(list(code.paths), **plan.judged), subject=code.name, target=None)
+        for code in plan.scripts
+    ]
+    return tuple(report for reports in [*on, scripts] for report in reports)
+
+
+def combined(command: str, reports: tuple[Report, ...]) -> Report:
+    """Return one report of several; the worst verdict is its verdict."""
+    judged = [report.verdict for report in reports if report.target is not None]
+    verdict = min(judged, key=_WORST_FIRST.index, default="unknown")
+    parts = tuple(_with_verdict(report) for report in reports)
+    return Report(command=command, verdict=verdict, facts=Facts(), parts=parts)
+
+
+def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]:
+    seen: Any = list(data.paths)
+    for machine in plan.machines:
+        report = check(
+            seen,
+            machine=machine,
+            progress=progress,
+            keep_partial=len(plan.machines) == 1,
+            **data.how_fed,
+            **plan.judged,
+        )
+        seen = report.facts.inventory
+        yield replace(report, subject=data.name or report.subject)
+        if seen is None:
+            return  # code alone, which no machine changes
+
+
+def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple[int, Report]]:
+    from oomdoctor.api.model import simulate, traced_step
+
+    traced = traced_step(
+        model.model, kind=model.kind, folder=model.folder, fresh=True, **model.how_trained
+    )
+    for batch_size in model.batch_sizes:
+        subject = model.subject(batch_size)
+        recorded = plan.baseline.peak(subject) if plan.baseline else None
+        estimate, workload = simulate(
+            traced, batch_size, jit=model.jit, threads=recorded.threads if recorded else None
+        )
+        growth = grown(estimate, recorded, plan.tolerance)
+        for number, machine in enumerate(plan.machines):
+            facts = Facts(
+                machine=machine,
+                workload=workload,
+                estimate=estimate,
+                growth=growth,
+                versions=installed(),
+            )
+            judged = {"rules": (), **plan.judged}
+            yield number, conclude(command, facts, subject=subject, **judged)
+
+
+def _with_verdict(report: Report) -> Report:
+    """In a gate the verdict counts, also where the rule that explains it was left out."""
+    spoken = any(
+        finding.outcome is Outcome.FIRED and finding.severity is Severity.ERROR
+        for finding in report.findings
+    )
+    if report.verdict != "does_not_fit" or spoken:
+        return report
+    from oomdoctor.report.of_report import headline
+
+    bad = Finding(
+        rule=NO_RULE,
+        name=NO_RULE,
+        outcome=Outcome.FIRED,
+        severity=Severity.ERROR,
+        message=headline(report),
+        remedy="none",
+    )
+    return replace(report, findings=(bad, *report.findings))
+
+
+def threads_here() -> int:
+    """Return the threads that an operation is simulated with on this machine."""
+    return os.cpu_count() or 1
+
+
+def _word(name: str, value: Any) -> str:
+    if name == "input_shape" and isinstance(value, tuple):
+        return "x".join(str(size) for size in value)
+    return str(value)
