@@ -83,7 +83,11 @@ def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report,
         for number, report in _model_reports(command, model, plan):
             on[number].append(report)
     scripts = [
-        replace(check(list(code.paths), **plan.judged), subject=code.name, target=None)
+        replace(
+            check(list(code.paths), machine=plan.machines[0], **plan.judged),
+            subject=code.name,
+            target=None,
+        )
         for code in plan.scripts
     ]
     return tuple(report for reports in [*on, scripts] for report in reports)
@@ -109,9 +113,10 @@ def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]
             **plan.judged,
         )
         seen = report.facts.inventory
+        if seen is None:  # code alone, which no machine changes
+            yield replace(report, subject=data.name or ", ".join(data.paths), target=None)
+            return
         yield replace(report, subject=data.name or report.subject)
-        if seen is None:
-            return  # code alone, which no machine changes
 
 
 def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple[int, Report]]:

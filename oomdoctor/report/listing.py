@@ -135,7 +135,7 @@ class _Place:
         location = finding.location
         if location is None:
             return self.anchor, 1, None
-        if getattr(location, "cell", None) is not None:
+        if location.cell is not None:
             return self.relative(location.file), 1, None  # its lines are not those of the file
         column = location.column if location.column > 0 else None
         return self.relative(location.file), max(location.line, 1), column

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oomdoctor.facts import Growth
-from oomdoctor.findings import Finding, Location, Outcome, Report, Severity
+from oomdoctor.findings import Finding, Outcome, Report, Severity
 from oomdoctor.report.escape import printable, shorten
+from oomdoctor.report.of_scripts import where
 from oomdoctor.report.view import SYMBOLS, Remedy, Table
 from oomdoctor.units import format_bytes
 
@@ -29,10 +30,11 @@ def headline(report: Report) -> str:
     if not judged:
         return f"{told}."
     if bad:
-        return f"{bad} of {len(judged)} do not fit; {told}."
+        do = "does" if bad == 1 else "do"
+        return f"{bad} of {len(judged)} {do} not fit; {told}."
     if unknown:
         return f"{unknown} of {len(judged)} cannot be decided; {told}."
-    return f"All {len(judged)} fit; {told}."
+    return f"All {len(judged)} fit; {told}." if len(judged) > 1 else f"It fits; {told}."
 
 
 def new_errors(report: Report) -> int:
@@ -69,23 +71,23 @@ def remedies(report: Report, *, most: int | None) -> tuple[tuple[Remedy, ...], i
     """Return what to change first, and how many more there are: new errors before the rest."""
     from oomdoctor.report.of_report import remedy
 
-    found: dict[tuple[str, Location | None], Finding] = {}
-    subjects: dict[tuple[str, Location | None], dict[str, None]] = {}
+    found: dict[str, Finding] = {}
+    places: dict[str, dict[str, None]] = {}
     for part in report.parts:
         for finding in _fired(part):
             if not finding.is_known and finding.fix is not None:
-                key = (finding.rule, finding.location)
-                found.setdefault(key, finding)
-                subjects.setdefault(key, {})[part.subject or ""] = None
-    ranked = sorted(found.items(), key=lambda pair: pair[1].severity.rank)
+                found.setdefault(finding.rule, finding)
+                place = where(finding.location) if finding.location else part.subject
+                places.setdefault(finding.rule, {})[place or ""] = None
+    ranked = sorted(found.values(), key=lambda finding: finding.severity.rank)
     shown = ranked if most is None else ranked[:most]
-    told = tuple(remedy(finding, where=_where(list(subjects[key]))) for key, finding in shown)
+    told = tuple(remedy(finding, where=_first(list(places[finding.rule]))) for finding in shown)
     return told, len(ranked) - len(shown)
 
 
-def _where(subjects: list[str]) -> str:
-    more = f" and {len(subjects) - 1} more" if len(subjects) > 1 else ""
-    return f"{subjects[0]}{more}: "
+def _first(places: list[str]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0]}{more}: "
 
 
 def _fired(report: Report) -> list[Finding]:

@@ -246,3 +246,32 @@ def test_junit_has_a_suite_for_each_part(project):
         "pictures on rtx3060-laptop",
         "arrays on rtx3060-laptop",
     ]
+
+
+def test_scripts_are_checked_beside_the_data_and_once_for_all_machines(project):
+    (project / "src").mkdir()
+    (project / "src" / "train.py").write_text(
+        "import tensorflow as tf\n\n\ndef load(files):\n"
+        "    return tf.data.TFRecordDataset(files).batch(8).cache()\n"
+    )
+    (project / "pyproject.toml").write_text(SETTINGS.replace("[[", 'scripts = ["src"]\n[[', 1))
+    code, told = as_json(project)
+    assert code == 0
+    assert [part["target"] for part in told["reports"]][-2:] == ["rtx3060-laptop", None]
+    assert told["verdict"] == "fits"
+    assert as_json(project, "--fail-on", "warning")[0] == 1
+    entries = json.loads(run(project, "--format", "gitlab").stdout)
+    places = [(e["location"]["path"], e["location"]["lines"]["begin"]) for e in entries]
+    assert ("src/train.py", 5) in places
+    base = ("--baseline", "b.json", "--fail-on", "warning")
+    assert run(project, *base, "--update-baseline").returncode == 0
+    (project / "src" / "train.py").write_text(
+        "# a line more\n" + (project / "src" / "train.py").read_text()
+    )
+    assert run(project, *base).returncode == 0
+    assert run(project / "src", *base[2:], "--baseline", "../b.json").returncode == 0
+    with open(project / "src" / "train.py", "a") as file:
+        file.write(
+            "\n\ndef more(files):\n    return tf.data.TFRecordDataset(files).batch(2).cache()\n"
+        )
+    assert run(project, *base).returncode == 1
