@@ -14,6 +14,7 @@ from oomdoctor.advise.flatten_data import (
     known_sum,
     pipeline_values,
 )
+from oomdoctor.advise.flatten_profile import profile_values
 from oomdoctor.facts import (
     CodeMatch,
     Diagnosis,
@@ -44,6 +45,7 @@ def values(facts: Facts, *, purpose: str | None = None) -> dict[str, Value]:
     flat.update(_step(facts.estimate))
     flat.update(_baseline(facts.growth))
     flat.update(_crash(facts.diagnosis))
+    flat.update(profile_values(facts.profile))
     versions = dict(facts.versions)
     builds = ("tensorflow", "tensorflow-cpu", "tensorflow_cpu", "tf-nightly")
     build = next((versions[name] for name in builds if name in versions), None)

@@ -28,6 +28,7 @@ FAMILIES = (
     "runtime",
     "crash",
     "code",
+    "profile",
 )
 """Folders of the catalogue. A team's own rules may use others."""
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from oomdoctor.advise.flatten import values
 from oomdoctor.findings import CAUSES
+from oomdoctor.recording import GROWTHS, SUSPECTS
 
 __all__ = ["FACTS", "PURPOSES", "FactName", "nearest", "values"]
 
@@ -33,6 +34,7 @@ _MODEL = "give a model: oomdoctor estimate MODEL"
 _BASELINE = "compare with a recorded peak: oomdoctor estimate MODEL --baseline FILE"
 _CRASH = "give the log of the run that died: oomdoctor diagnose LOG"
 _CODE = "give a script: oomdoctor check train.py"
+_PROFILE = "record the run: oomdoctor profile SCRIPT"
 _VERSION = "run this in the environment that has it installed"
 _PURPOSE = "say what the run is for: --purpose prototype, train or production"
 
@@ -330,6 +332,20 @@ _TABLE = (
     FactName(
         "code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE
     ),
+    FactName("profile.is_recorded", "flag", "the run was recorded while it ran", _PROFILE),
+    FactName("profile.growth", "text", "what grew in the recording", _PROFILE, GROWTHS),
+    FactName("profile.grown_bytes", "bytes", "by how much", _PROFILE),
+    FactName("profile.bytes_per_step", "bytes", "the same in each step, of a leak", _PROFILE),
+    FactName("profile.bytes_per_epoch", "bytes", "the same in each epoch, of a leak", _PROFILE),
+    FactName(
+        "profile.suspect", "text", "what is kept, as seen from inside the run", _PROFILE, SUSPECTS
+    ),
+    FactName("profile.suspect_name", "text", "its name, such as `losses (list)`", _PROFILE),
+    FactName(
+        "profile.stage", "text", "the pipeline's call that filled, `shuffle(100000)`", _PROFILE
+    ),
+    FactName("profile.peak_bytes", "bytes", "the most RAM the run held", _PROFILE),
+    FactName("profile.limit_bytes", "bytes", "the lowest limit on its RAM", _PROFILE),
     FactName("versions.tensorflow", "version", "installed TensorFlow", _VERSION),
     FactName("versions.keras", "version", "installed Keras", _VERSION),
     FactName("run.purpose", "text", "what the run is for", _PURPOSE, PURPOSES),

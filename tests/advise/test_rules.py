@@ -171,7 +171,10 @@ def test_conditions_compare_with_what_tensorflow_gets_as_the_verdict_does(rule):
 
 @every_rule
 def test_a_rule_that_relieves_one_memory_reads_facts_about_it(rule):
-    about = {"ram": "ram|pipeline|data|crash|host", "vram": "gpu|vram|step|model|crash|tensor"}
+    about = {
+        "ram": "ram|pipeline|data|crash|host|profile",
+        "vram": "gpu|vram|step|model|crash|tensor",
+    }
     if rule.file.resource == "none" or rule.file.check is not None:
         pytest.skip("it relieves neither, or reads code")
 
