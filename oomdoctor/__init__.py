@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         probe_machine,
         suggest_batch_size,
     )
+    from oomdoctor.profile.callback import MemoryCallback
     from oomdoctor.watching import install_excepthook, watch
 
 __all__ = [
+    "MemoryCallback",
     "__version__",
     "check",
     "estimate_memory",
@@ -39,6 +41,11 @@ def __getattr__(name: str) -> Any:
         from oomdoctor import watching
 
         return getattr(watching, name)
+    if name == "MemoryCallback":
+        from oomdoctor import api
+        from oomdoctor.profile.callback import MemoryCallback
+
+        return MemoryCallback
     from oomdoctor import api
 
     return getattr(api, name)

@@ -87,6 +87,6 @@ def _machine(profile: Profile) -> Machine | None:
             available_bytes=None,
             limit_bytes=lowest.limit_bytes if is_lower else None,
             limit_source=lowest.source if is_lower else None,
-            origin="recorded",
+            origin="measured",
         )
     )

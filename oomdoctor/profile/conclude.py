@@ -107,6 +107,8 @@ def _of_kill(profile: Profile, end: End) -> Diagnosis:
     cause = _cause_of(growth)
     killer = {"cap": "the cap of --ram", "kernel": "the kernel"}.get(end.killed_by or "", "SIGKILL")
     text = f"system RAM: ended by {killer} at {_of_limit(highest, limit)}"
+    if end.exit_code is None:
+        text = f"system RAM, probably: the recording breaks off at {_of_limit(highest, limit)}"
     if growth is not None:
         text += f"; {_grew(growth)}"
         text += f" during {growth.phase}" if growth.phase else ""

@@ -22,6 +22,9 @@ LEAST_JUMP_SHARE = 0.1
 LEAST_EPOCHS = 5
 """Floors of whole epochs that are needed, the first epoch left out."""
 
+LEAST_TO_REST = 8
+"""Steps of a second epoch from which it can be seen whether growth has stopped."""
+
 
 def growths_of(recording: Recording) -> tuple[Growth, ...]:
     """Return what grew, of the host and of the device: at most one each, the host first."""
@@ -101,13 +104,15 @@ def _leak(recording: Recording, what: str, size_of: Callable[[Step], int | None]
         return None
     if what == "host" and _has_cache(recording):
         return _growth_of_steps(recording, what, "cache", series, whole, 0.8)
+    if len(later.steps) >= LEAST_TO_REST:
+        return _growth_of_steps(recording, what, "leak", series, whole, 0.8)
     only = "only the first epoch was seen: a cache that fills looks the same until it ends"
     return _growth_of_steps(recording, what, "leak", series, whole, 0.6, only)
 
 
 def _rests(later: _Series, whole: Trend) -> bool:
     """Whether the few steps of a second epoch are enough to see that growth has stopped."""
-    if len(later.steps) < 8:
+    if len(later.steps) < LEAST_TO_REST:
         return False
     floors = floors_of(later.points, 4)
     return floors[-1][1] - floors[0][1] < 0.3 * whole.slope * (floors[-1][0] - floors[0][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
@@ -48,7 +49,9 @@ def frame(value: Any) -> pd.DataFrame:
     if isinstance(value, Profile):
         value = value.recording
     if isinstance(value, Recording):
-        samples: pd.DataFrame = pd.DataFrame(timeline(value.samples))
+        samples: pd.DataFrame = pd.DataFrame(
+            timeline(value.samples) or [asdict(step) for step in value.steps]
+        )
         return samples
     rows = {
         Report: "findings",

@@ -66,7 +66,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables.append(of_data.stages_table(facts.footprint))
     return View(
         title=f"oomdoctor {report.command}",
-        state=of_scripts.state(report) if is_code_alone else report.verdict,
+        state=of_scripts.state(report) if is_code_alone else _state(report),
         headline=headline(report),
         lines=tuple(lines),
         tables=tuple(table for table in tables if table.rows),
@@ -135,6 +135,14 @@ def headline(report: Report) -> str:
     if chosen.ram_bytes is None:
         return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
     return f"Whether it fits is not known: {how}, {takes}."
+
+
+def _state(report: Report) -> str:
+    """The verdict; a recorded run that ended well though memory grew deserves a warning."""
+    diagnosis = report.facts.diagnosis
+    if report.facts.profile is None or diagnosis is None or report.verdict != "fits":
+        return report.verdict
+    return "warning" if diagnosis.cause in ("leak", "pipeline_buffer") else "fits"
 
 
 def _headline_of_step(verdict: str, estimate: Estimate) -> str:
