@@ -45,6 +45,8 @@ def values(facts: Facts, *, purpose: str | None = None) -> dict[str, Value]:
     flat.update(_step(facts.estimate))
     flat.update(_baseline(facts.growth))
     flat.update(_crash(facts.diagnosis))
+    # Known with every crash, so that rules for logs can leave recordings to rules of their own.
+    flat["crash.is_recorded"] = None if facts.diagnosis is None else facts.profile is not None
     flat.update(profile_values(facts.profile))
     versions = dict(facts.versions)
     builds = ("tensorflow", "tensorflow-cpu", "tensorflow_cpu", "tf-nightly")

@@ -9,18 +9,16 @@ _STAGES = {"cache": "cache", "buffer": "shuffle"}
 
 
 def profile_values(profile: Profile | None) -> dict[str, Value]:
-    """Return the facts of a recorded run; all but the first are None where there is none."""
+    """Return the facts of a recorded run; None where there is none."""
     recording = profile.recording if profile else None
     growth = _main(profile.growths) if profile else None
     suspect = _largest(recording) if recording else None
     limit = recording.limit_of("host") if recording else None
     return {
-        # Known in any case, so that rules for logs can leave recordings to the rules for those.
-        "profile.is_recorded": profile is not None,
         "profile.growth": ("flat" if growth is None else growth.kind) if profile else None,
         "profile.grown_bytes": growth.grown_bytes if growth else None,
-        "profile.bytes_per_step": _whole(growth.bytes_per_step) if growth else None,
-        "profile.bytes_per_epoch": _whole(growth.bytes_per_epoch) if growth else None,
+        "profile.step_growth_bytes": _whole(growth.bytes_per_step) if growth else None,
+        "profile.epoch_growth_bytes": _whole(growth.bytes_per_epoch) if growth else None,
         "profile.suspect": suspect.kind if suspect else None,
         "profile.suspect_name": suspect.what if suspect else None,
         "profile.stage": _stage(recording, growth) if recording and growth else None,

@@ -299,6 +299,9 @@ _TABLE = (
     FactName("baseline.growth_bytes", "bytes", "how much higher the peak is now", _BASELINE),
     FactName("baseline.allowed_bytes", "bytes", "how much higher it may be", _BASELINE),
     FactName("crash.cause", "text", "why the run died", _CRASH, CAUSES),
+    FactName(
+        "crash.is_recorded", "flag", "the run was recorded while it ran, not only logged", _CRASH
+    ),
     FactName("crash.requested_bytes", "bytes", "the allocation that failed", _CRASH),
     FactName("crash.limit_bytes", "bytes", "what the allocator could use at most", _CRASH),
     FactName("crash.in_use_bytes", "bytes", "what it had given out", _CRASH),
@@ -332,11 +335,10 @@ _TABLE = (
     FactName(
         "code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE
     ),
-    FactName("profile.is_recorded", "flag", "the run was recorded while it ran", _PROFILE),
     FactName("profile.growth", "text", "what grew in the recording", _PROFILE, GROWTHS),
     FactName("profile.grown_bytes", "bytes", "by how much", _PROFILE),
-    FactName("profile.bytes_per_step", "bytes", "the same in each step, of a leak", _PROFILE),
-    FactName("profile.bytes_per_epoch", "bytes", "the same in each epoch, of a leak", _PROFILE),
+    FactName("profile.step_growth_bytes", "bytes", "the same in each step, of a leak", _PROFILE),
+    FactName("profile.epoch_growth_bytes", "bytes", "the same in each epoch, of a leak", _PROFILE),
     FactName(
         "profile.suspect", "text", "what is kept, as seen from inside the run", _PROFILE, SUSPECTS
     ),

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from oomdoctor import recording
 from oomdoctor.advise.vocabulary import FACTS, values
 from oomdoctor.facts import (
     Diagnosis,
@@ -175,8 +176,32 @@ def everything():
             limit_bytes=2,
             in_use_bytes=1,
         ),
+        profile=recorded(),
         versions=(("tensorflow-cpu", "2.21.0"), ("keras", "3.15.1")),
     )
+
+
+def recorded():
+    """A recorded run with a cache that filled, and something that may be kept."""
+    growth = recording.Growth(
+        what="host",
+        kind="cache",
+        start_seconds=1.0,
+        end_seconds=2.0,
+        start_bytes=GIB,
+        end_bytes=2 * GIB,
+        bytes_per_step=1.5,
+        bytes_per_epoch=15.5,
+    )
+    run = recording.Recording(
+        command=("python", "train.py"),
+        started_at=0.0,
+        samples=(recording.Sample(seconds=1.0, rss_bytes=2 * GIB),),
+        limits=(recording.Limit(what="host", limit_bytes=3 * GIB, source="--ram"),),
+        suspects=(recording.Suspect(kind="tensors_kept", what="losses (list)", count=9),),
+        pipeline=(recording.Holding(kind="cache", label="cache()", held_bytes=GIB),),
+    )
+    return recording.Profile(recording=run, growths=(growth,))
 
 
 # --------------------------------------------------------------------------- the table
