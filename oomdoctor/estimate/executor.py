@@ -1,10 +1,16 @@
 """Runs a graph without computing: in which order, and which buffers are alive when.
 
-The order is that of TensorFlow's executor with one inter-op thread. A node that finishes makes
-others ready; cheap ones run next, the last expensive one runs next if nothing cheap waits, and
-the other expensive ones are put on top of the thread pool's stack. So work goes deep before it
-goes wide, and what was stacked early waits long: the gradients of weights may be held back
-until the backward pass is over.
+The order is that of TensorFlow's executor with one inter-op thread. All nodes without inputs
+start at once. A node that finishes makes others ready; cheap ones run next, the last expensive
+one runs next if nothing cheap waits, and the other expensive ones are put on top of the thread
+pool's stack. So work goes deep before it goes wide, and what was stacked early waits long: the
+gradients of weights may be held back until the backward pass is over. The stack holds 1024;
+what finds it full runs on the spot. (Read in the sources, seen in profiler traces.)
+
+Consumers are taken as they are listed (`ordering.py`), but a node with more than eight of them
+keeps them in a hash set of addresses: their order is drawn anew whenever the graph is built.
+That holds for the node all others start from, so in which order variables are read is a matter
+of luck, and in some models a third of the peak depends on it. Here the draw is a seeded shuffle.
 
 A *buffer* is counted by the tensors and variables that hold it and released with the last one.
 An operation writes into an input's buffer where nobody else holds it. A variable that somebody
@@ -28,6 +34,8 @@ _TINY_BYTES = 512
 """Smaller buffers (shapes, scalars) are not followed: together they are a few hundred KiB."""
 MAX_LOOP = 100_000
 _QUEUE = 1024
+_LISTED = 8
+"""A node keeps up to so many outgoing edges in a list, and more in a hash set."""
 OPTIMIZERS = frozenset(
     {"adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion",
      "adafactor", "lamb", "muon", "loss_scale_optimizer", "optimizer"}
@@ -80,7 +88,7 @@ class Run:
 class _Plan:
     """What of a graph does not change between runs."""
 
-    def __init__(self, graph: Graph, order: str | int, ranks: dict[int, list[int]]) -> None:
+    def __init__(self, graph: Graph, order: int | None, ranks: dict[int, list[int]]) -> None:
         nodes = graph.nodes
         needed = _needed(graph)
         self.live = needed
@@ -95,53 +103,20 @@ class _Plan:
             for source in node.controls:
                 self.controls[source].append(number)
             self.pending[number] = len(node.inputs) + len(node.controls)
-        if order in ("grappler", "restored", "late"):
-            if id(graph) not in ranks:
-                ranks[id(graph)] = ordering.ranks(graph, needed)
-            rank = ranks[id(graph)]
-            for at, edges in enumerate(self.edges):
-                self.edges[at] = _listed(edges, rank, restored=order == "restored")
-            for targets in self.controls:
-                targets.sort(key=rank.__getitem__)
-        elif order == "reverse":
-            for edges in self.edges:
-                edges.reverse()
-        elif order != "creation":
-            shuffle = random.Random(order).shuffle
-            for edges in self.edges:
+        if id(graph) not in ranks:
+            ranks[id(graph)] = ordering.ranks(graph, needed)
+        rank = ranks[id(graph)]
+        shuffle = None if order is None else random.Random(order).shuffle
+        for at, edges in enumerate(self.edges):
+            targets = self.controls[at]
+            edges.sort(key=lambda edge: rank[edge[0]])
+            targets.sort(key=rank.__getitem__)
+            if shuffle is not None and len(edges) + len(targets) > _LISTED:
                 shuffle(edges)
-        roots = [n for n in sorted(needed) if not self.pending[n]]
-        self.roots = _queued(nodes, roots, self.edges, late=order == "late")
-
-
-def _queued(
-    nodes: list[Node],
-    roots: list[int],
-    edges: list[list[tuple[int, int, int]]],
-    *,
-    late: bool = False,
-) -> list[int]:
-    """Return the nodes without inputs in the order they start.
-
-    Variables are read before anything is computed, so data comes last. But the thread pool's
-    queue holds 1024 tasks; the thread that fills it then helps out and is caught in the step
-    itself. What it had not queued by then, mostly reads for the optimizer, starts after the
-    backward pass, and the gradients wait for it. In some models this was seen with shorter
-    queues, too: with `late`, all reads for the optimizer come last, which is the worst case.
-    """
-    data = [n for n in roots if nodes[n].op == "Placeholder" and nodes[n].variable is None]
-    variables = [n for n in roots if nodes[n].variable is not None]
-    rest = [n for n in roots if nodes[n].op != "Placeholder"]
-    # Grappler merges equal constants; about as many remain as a tenth of the variables.
-    beyond = len(variables) * 11 // 10 - _QUEUE
-    if beyond <= 0 and not late:
-        return rest + variables + data
-    waiting = [
-        n for n in variables if all(is_optimizer(nodes[user].name) for user, _, _ in edges[n])
-    ]
-    waiting = waiting if late else waiting[-beyond:]
-    kept = set(waiting)
-    return rest + [n for n in variables if n not in kept] + data + waiting
+                shuffle(targets)
+        self.roots = sorted((n for n in needed if not self.pending[n]), key=rank.__getitem__)
+        if shuffle is not None and len(self.roots) > _LISTED:
+            shuffle(self.roots)
 
 
 def is_optimizer(name: str) -> bool:
@@ -154,36 +129,16 @@ def is_optimizer(name: str) -> bool:
     return any(part.rstrip("_0123456789") in OPTIMIZERS for part in name.split("/", 2)[:2])
 
 
-def _listed(
-    edges: list[tuple[int, int, int]], rank: list[int], *, restored: bool
-) -> list[tuple[int, int, int]]:
-    """Return the consumers of a node in the order TensorFlow lists them.
-
-    Args:
-        edges: As they were made.
-        rank: Places from the walk back.
-        restored: Where the walk met three siblings (the gradients of input, weights and bias) in
-            another order, let them be as they were made. Passes after the walk were seen to do
-            so in some graphs, in others not, and in others in parts.
-    """
-    if len(edges) < 2:
-        return edges
-    ranked = sorted(edges, key=lambda edge: rank[edge[0]])
-    return edges if restored and ranked[0][0] != edges[1][0] else ranked
-
-
 class Plans:
     """Keeps the plan of each graph, so that several batch sizes share it.
 
     Args:
-        order: How ties among ready operations are broken: `grappler`, `restored` (the same, but
-            see `_listed`), `late` (see `_queued`), `creation`, `reverse`, or a seed.
+        order: A seed for what TensorFlow leaves to chance. With None nothing is shuffled:
+            optimizers' variables are then read last, which is about the worst that can happen.
         ranks: Places of nodes by the `id` of their graph, to share between orders.
     """
 
-    def __init__(
-        self, order: str | int = "grappler", ranks: dict[int, list[int]] | None = None
-    ) -> None:
+    def __init__(self, order: int | None = None, ranks: dict[int, list[int]] | None = None) -> None:
         self.order = order
         self._ranks = {} if ranks is None else ranks
         self._plans: dict[int, tuple[Graph, _Plan]] = {}
@@ -323,38 +278,50 @@ class Executor:
         for number, tensor in fed.items():
             if number not in plan.live:
                 self._drop(tensor)
-        tasks = deque(plan.roots)
-        while tasks:
-            inline = deque([tasks.popleft()])
-            while inline:
-                number = inline.popleft()
-                node, given = nodes[number], inputs[number]
-                outputs = [fed[number]] if number in fed else self._compute(node, given)
-                for tensor in given:
-                    self._drop(tensor)
-                inputs[number] = []
-                for at in wanted.get(number, ()):
-                    results[at] = self._share(outputs[graph.results[at][1]])
-                ready: list[int] = []
-                for target, port, slot in plan.edges[number]:
-                    inputs[target][slot] = self._share(outputs[port])
-                    pending[target] -= 1
-                    if not pending[target]:
-                        ready.append(target)
-                for tensor in outputs:
-                    self._drop(tensor)
-                for target in plan.controls[number]:
-                    pending[target] -= 1
-                    if not pending[target]:
-                        ready.append(target)
-                self._schedule(nodes, ready, inline, tasks)
+        tasks: deque[int] = deque()
+        # A frame is what one call of the executor has still to do; see `_schedule`.
+        frames: list[tuple[deque[int], deque[int]]] = [(deque(plan.roots), deque())]
+        while frames:
+            inline, waiting = frames[-1]
+            if waiting:
+                number = waiting.popleft()
+                if len(tasks) < _QUEUE:
+                    tasks.appendleft(number)
+                else:
+                    frames.append((deque([number]), deque()))
+                continue
+            if not inline:
+                frames.pop()
+                if not frames and tasks:
+                    frames.append((deque([tasks.popleft()]), deque()))
+                continue
+            number = inline.popleft()
+            node, given = nodes[number], inputs[number]
+            outputs = [fed[number]] if number in fed else self._compute(node, given)
+            for tensor in given:
+                self._drop(tensor)
+            inputs[number] = []
+            for at in wanted.get(number, ()):
+                results[at] = self._share(outputs[graph.results[at][1]])
+            ready: list[int] = []
+            for target, port, slot in plan.edges[number]:
+                inputs[target][slot] = self._share(outputs[port])
+                pending[target] -= 1
+                if not pending[target]:
+                    ready.append(target)
+            for tensor in outputs:
+                self._drop(tensor)
+            for target in plan.controls[number]:
+                pending[target] -= 1
+                if not pending[target]:
+                    ready.append(target)
+            self._schedule(nodes, ready, inline, waiting)
         return results
 
     @staticmethod
     def _schedule(
-        nodes: list[Node], ready: list[int], inline: deque[int], tasks: deque[int]
+        nodes: list[Node], ready: list[int], inline: deque[int], waiting: deque[int]
     ) -> None:
-        waiting: list[int] = []
         current = None
         for number in ready:
             if nodes[number].op in kernels.CHEAP:
@@ -365,8 +332,6 @@ class Executor:
                 current = number
         if current is not None:
             (waiting if inline else inline).append(current)
-        for number in waiting:
-            tasks.appendleft(number)
 
     def _share(self, tensor: Tensor) -> Tensor:
         if tensor.buffer is not None:

@@ -15,6 +15,7 @@ from typing import Any
 from oomdoctor.errors import InputError, UsageError
 from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.graph import read_graph
+from oomdoctor.estimate.listing import places
 from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.facts import Workload
 
@@ -62,6 +63,7 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
         concrete = function.get_concrete_function()
         variables, numbers = _variables(model, concrete, kind)
         graph = read_graph(concrete, numbers)
+        graph.listed.update(places(concrete))
         workload = _workload(model)
     layers = [layer.name for layer in model._flatten_layers(include_self=False)]
     return Traced(graph, variables, workload, _layers_by_scope(graph, variables, layers), kind)

@@ -33,8 +33,8 @@ ALIASES = frozenset(
 CHEAP = frozenset(
     {
         "Identity", "IdentityN", "Const", "Placeholder", "NoOp", "Reshape", "ExpandDims", "Squeeze",
-        "Shape", "ShapeN", "Size", "Rank", "StopGradient", "PreventGradient", "ReadVariableOp",
-        "VariableShape", "VarHandleOp", "ConcatOffset", "BroadcastGradientArgs", "ZerosLike",
+        "Shape", "ShapeN", "Size", "Rank", "StopGradient", "PreventGradient",
+        "VariableShape", "VarHandleOp", "ConcatOffset", "BroadcastGradientArgs",
         "EmptyTensorList", "TensorListLength", "TensorListElementShape", "InvertPermutation",
     }
 )  # fmt: skip
@@ -108,6 +108,7 @@ def _convolution_gradient(
     return shards * out_image * filter_size * width
 
 
+CONVOLUTIONS = frozenset({"Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"})
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2"})
 
 
@@ -122,6 +123,12 @@ def temporaries(node: Node, x: list[Tensor], out: list[Tensor], threads: int) ->
         width = DTYPE_BYTES.get(gradient.dtype, 4)
         image = gradient.dims[1] * gradient.dims[2]
         size = count(filters.dims[:3])
+        source = x[0] if op == "Conv2DBackpropFilter" else out[0]
+        if source.dims[3] != filters.dims[2]:
+            # Keras has XLA compile convolutions in groups; their gradient, which is one function,
+            # spreads the filter over all pairs of channels, twice. Seen for 96 to 768 channels.
+            spread = count(filters.dims[:2]) * source.dims[3] * filters.dims[3] * width
+            return [2 * spread] if op == "Conv2DBackpropFilter" else []
         return [
             _convolution_gradient(
                 image, size, filters.dims[3], width, gradient.dims[0], threads,

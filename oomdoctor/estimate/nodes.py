@@ -51,6 +51,8 @@ class Graph:
     results: tuple[Source, ...]
     effects: tuple[int, ...] = ()
     """Nodes that must run although nothing reads their outputs."""
+    listed: dict[str, int] = field(default_factory=dict)
+    """Where Grappler lists a node, by name; empty where it was not asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def simplified(graph: Graph) -> Graph:
         for key in ("cond", "body"):
             if key in node.bodies:
                 node.bodies[key] = simplified(node.bodies[key])
-    return Graph(flat.nodes, tuple(arguments), results, effects)
+    return Graph(flat.nodes, tuple(arguments), results, effects, graph.listed)
 
 
 def _copy(node: Node, inputs: tuple[Source, ...], controls: tuple[int, ...]) -> Node:

@@ -8,16 +8,16 @@ is was set from the calibration models of the benchmark and checked on models ke
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from oomdoctor.errors import UsageError
+from oomdoctor.estimate import kernels
 from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.attribution import PARTS, layer_of, part_of, totals
 from oomdoctor.estimate.bfc import Bfc
 from oomdoctor.estimate.executor import Executor, Plans, Run
 from oomdoctor.estimate.keras_model import Traced
-from oomdoctor.estimate.kernels import GPU_WORKSPACE_NOTE
 from oomdoctor.estimate.shapes import Tensor
 from oomdoctor.estimate.simplify import simplified
 from oomdoctor.facts import Estimate, LayerBytes
@@ -47,24 +47,17 @@ class Simulation:
     Args:
         traced: The step.
         threads: Threads inside one operation; None takes the machine's.
-        orders: Orders that are possible; see `executor.Plans`. The lowest peak is taken, since
-            the real order is a mixture, and the highest goes into the upper bound.
+        order: A seed for what TensorFlow leaves to chance; see `executor.Plans`.
     """
 
-    def __init__(
-        self,
-        traced: Traced,
-        *,
-        threads: int | None = None,
-        orders: tuple[str, ...] = ("grappler", "restored"),
-    ) -> None:
+    def __init__(self, traced: Traced, *, threads: int | None = None, order: int = 0) -> None:
         self.traced = traced
         with collector_paused():
             self.graph = simplified(traced.graph)
         self.threads = threads or os.cpu_count() or 1
         ranks: dict[int, list[int]] = {}
-        self._plans = [Plans(order, ranks) for order in orders]
-        self._late = Plans("late", ranks)
+        self._plans = Plans(order, ranks)
+        self._worst = Plans(None, ranks)
         self._peaks: dict[int, Peak] = {}
 
     def peak(self, batch_size: int) -> Peak:
@@ -73,23 +66,18 @@ class Simulation:
             raise UsageError(f"A batch holds at least one sample, not {batch_size}.")
         if batch_size not in self._peaks:
             with collector_paused():
-                found = [_replayed(self.run(batch_size, plans)) for plans in self._plans]
-            lowest = min(range(len(found)), key=lambda at: found[at].bytes)
-            highest = max(peak.highest_bytes for peak in found)
-            self._peaks[batch_size] = replace(found[lowest], highest_bytes=highest)
-            # The order does not depend on the batch, so other sizes are simulated in this one.
-            self._plans = [self._plans[lowest]]
+                self._peaks[batch_size] = _replayed(self.run(batch_size))
         return self._peaks[batch_size]
 
     def worst(self, batch_size: int) -> int:
-        """Return the peak if the optimizer's reads come last, so that all gradients wait.
+        """Return the peak if chance is against us, so that all gradients wait.
 
         Slack in chunks is taken to be as much as at the likely peak.
         """
         with collector_paused():
-            late = _asked_for(self.run(batch_size, self._late))
+            worst = _asked_for(self.run(batch_size, self._worst))
         likely = self.peak(batch_size)
-        return late * likely.bytes // max(1, _asked_for(likely.run))
+        return worst * likely.bytes // max(1, _asked_for(likely.run))
 
     def run(self, batch_size: int, plans: Plans | None = None) -> Run:
         """Return the allocations of one step."""
@@ -97,7 +85,7 @@ class Simulation:
             self.traced.variables,
             batch=batch_size,
             threads=self.threads,
-            plans=plans or self._plans[0],
+            plans=plans or self._plans,
         )
         fed = {}
         for number in self.graph.arguments:
@@ -208,10 +196,14 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> E
 
 
 def _compiled_bytes(traced: Traced, batch_size: int) -> int:
-    """Return the bytes that go in and out of functions XLA compiles inside the step."""
+    """Return the bytes that go in and out of functions XLA compiles inside the step.
+
+    Convolutions in groups are left out: what XLA takes for them is known (`kernels.py`).
+    """
     total = 0
     for node in traced.graph.nodes:
-        if node.attrs.get("_XlaMustCompile"):
+        inside = {part.op for body in node.bodies.values() for part in body.nodes}
+        if node.attrs.get("_XlaMustCompile") and not inside & kernels.CONVOLUTIONS:
             given = [traced.graph.nodes[source].outputs[port] for source, port in node.inputs]
             for kind in (*given, *node.outputs):
                 size = DTYPE_BYTES.get(kind.dtype, 0)
@@ -235,7 +227,7 @@ def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
 def _assumptions(simulation: Simulation, jit: bool) -> tuple[str, ...]:
     said = [
         "one inter-op thread; with more, operations overlap and the peak differs by some percent",
-        f"{simulation.threads} threads inside an operation; " + GPU_WORKSPACE_NOTE,
+        f"{simulation.threads} threads inside an operation; " + kernels.GPU_WORKSPACE_NOTE,
     ]
     if jit:
         said.append("XLA is not simulated: the figure is that of the same step without it")

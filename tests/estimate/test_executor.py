@@ -16,7 +16,7 @@ def run(nodes, results, *, batch=4, variables=(), effects=()):
     arguments = tuple(n for n, x in enumerate(nodes) if x.op == "Placeholder")
     graph = Graph(nodes, arguments, tuple(results), tuple(effects))
     fed = {n: Tensor((batch, 1024), "float32") for n in arguments if nodes[n].variable is None}
-    executor = Executor(list(variables), batch=batch, plans=Plans("creation"))
+    executor = Executor(list(variables), batch=batch, plans=Plans())
     return executor.step(graph, fed)
 
 
@@ -101,7 +101,7 @@ def test_the_workspace_of_a_pooling_gradient_is_eight_bytes_per_output():
         node("grad", "MaxPoolGrad", [(0, 0), (1, 0), (1, 0)], outputs=[picture]),
     ]
     graph = Graph(nodes, (0,), ((2, 0),))
-    executor = Executor([], batch=2, plans=Plans("creation"))
+    executor = Executor([], batch=2, plans=Plans())
     result = executor.step(graph, {0: Tensor((2, 32, 32, 8), "float32")})
     temps = [o.dims[0] for o in result.origins if o.kind == "temp"]
     assert temps == [2 * 16 * 16 * 8 * 8]

@@ -46,7 +46,8 @@ def test_weights_and_slots_are_counted_without_running_or_building_anything(mode
     before = [value.copy() for value in model.get_weights()]
     found = dict(estimate_of(model, 1).parts)
     weights = 4 * model.count_params()
-    assert weights <= found["weights"] <= 2 * weights + 4096
+    # A bias below 512 bytes is not followed.
+    assert weights - 512 <= found["weights"] <= 2 * weights + 4096
     assert found["optimizer"] >= 2 * weights - 4096  # tiny variables are not followed
     assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
 
