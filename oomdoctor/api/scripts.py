@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor.errors import InputError
 from oomdoctor.facts import Inventory, Scripts
+from oomdoctor.findings import Outcome, Report
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.fix import Change
 
 
 def look_at_scripts(target: Any) -> tuple[Scripts | None, Any]:
@@ -35,3 +39,20 @@ def is_data(inventory: Inventory, scripts: Scripts | None) -> bool:
     if scripts is None:
         return True
     return any(group.format != "text" for group in inventory.groups)
+
+
+def safe_changes(report: Report) -> list[Change]:
+    """Return the changes that are safe, for what a report found in code; nothing is written."""
+    from oomdoctor.scripts.fix import fix_scripts
+
+    if report.facts.scripts is None:
+        return []
+    fired = {
+        (at.file, at.line, at.column)
+        for finding in report.findings
+        if finding.outcome is Outcome.FIRED and (at := finding.location) is not None
+    }
+    matches = report.facts.scripts.matches
+    return fix_scripts(
+        [match for match in matches if (match.file, match.line, match.column) in fired]
+    )

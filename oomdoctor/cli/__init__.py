@@ -18,7 +18,7 @@ from oomdoctor.errors import OomDoctorError
 
 COMMANDS = {
     "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
-    "check": "Tell whether a dataset fits in memory, and what to change if not.",
+    "check": "Tell whether data fits in memory, and find memory mistakes in scripts.",
     "estimate": "Predict the peak memory of a training step, without running it.",
     "tune": "Find the largest batch size that fits, by running it.",
     "diagnose": "Tell why a run died, from its log, and what to change.",

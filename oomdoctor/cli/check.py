@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from oomdoctor.cli import config
+from oomdoctor.cli import config, fixing
 from oomdoctor.cli.options import (
     ImageSizeType,
     SampleType,
@@ -58,6 +59,8 @@ COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance"
     help="How the data is fed; auto: arrays and tables whole, the rest streamed.",
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
+@click.option("--fix", is_flag=True, help="Change scripts where that is safe.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @rule_options
 @baseline_options
 @also_option
@@ -69,30 +72,33 @@ def command(
     output: str | None,
     verbose: bool,
     also: tuple[tuple[str, str], ...],
+    fix: bool,
+    diff: bool,
     **options: Any,
 ) -> int:
     """Tell whether a dataset fits in memory, and what to change if not.
 
-    Without a PATH, all that [tool.oomdoctor] in pyproject.toml names is checked.
+    Python files and notebooks are searched for memory mistakes. Without a PATH, all that
+    [tool.oomdoctor] in pyproject.toml names is checked.
 
     \b
     oomdoctor check data/
     oomdoctor check data/ --vram 2.7GiB
     oomdoctor check data/ --machine colab-t4 --image-size 512x512x3
+    oomdoctor check train.py notebook.ipynb src/
     """
     from oomdoctor.cli.gate import run_gate
 
     judged = taken(options, JUDGED)
     compared = taken(options, COMPARED)
+    named = _named(paths, options)
+    run = partial(run_gate, "check", compared=compared, judged=judged, whole=not paths, **named)
     with ScanProgress() as progress:
-        report = run_gate(
-            "check",
-            compared=compared,
-            judged=judged,
-            progress=progress,
-            whole=not paths,
-            **_named(paths, options),
-        )
+        report = run(progress=progress)
+    if diff:
+        return fixing.show_diff(report, output)
+    if fix and fixing.fix(report):
+        report = run()
     show(
         report,
         format_=format_,

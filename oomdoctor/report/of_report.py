@@ -74,7 +74,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         more_places=more_places,
         remedies=tuple(remedy(finding) for finding in shown),
         more_remedies=len(fired) - len(shown),
-        trade_offs=_trade_off_table(shown) if len(shown) > 1 else None,
+        trade_offs=_trade_off_table(shown) if len(shown) > 1 and not is_code_alone else None,
         notes=_notes(report, verbose=verbose),
     )
 

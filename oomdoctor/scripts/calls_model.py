@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from oomdoctor.scripts.calls import Arguments
     from oomdoctor.scripts.walker import Walker
 
-OLD_GENERATORS = frozenset(("fit_generator", "evaluate_generator", "predict_generator"))
+OLD_ARGUMENTS = {
+    "fit_generator": ("x", "steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data",
+                      "validation_steps", "validation_freq", "class_weight"),
+    "evaluate_generator": ("x", "steps", "callbacks"),
+    "predict_generator": ("x", "steps", "callbacks"),
+}  # fmt: skip
+"""What the old methods took by place, as far as `fit`, `evaluate` and `predict` still take it."""
+_STILL_KNOWN = frozenset(("generator", "shuffle", "initial_epoch", "verbose"))
 _TRAINING = frozenset(("fit", "train_on_batch"))
 _ASKING = frozenset(("evaluate", "predict", "test_on_batch", "predict_on_batch"))
 
@@ -62,12 +69,19 @@ def model_method(
 
 def old_generator(walker: Walker, node: ast.Call, name: str) -> bool:
     """Tell of a method that newer versions no longer have."""
-    if name not in OLD_GENERATORS:
+    if name not in OLD_ARGUMENTS:
         return False
     holder = node.func.value if isinstance(node.func, ast.Attribute) else None
     if isinstance(holder, ast.Call):  # super().fit_generator(…) is the library's own
         return True
-    walker.tell("old-generator-method", node, name=name, is_fixable=True)
+    known = OLD_ARGUMENTS[name]
+    is_fixable = (
+        len(node.args) + len(node.keywords) > 0
+        and len(node.args) <= len(known)
+        and not any(isinstance(arg, ast.Starred) for arg in node.args)
+        and all(word.arg in _STILL_KNOWN or word.arg in known for word in node.keywords)
+    )
+    walker.tell("old-generator-method", node, name=name, is_fixable=is_fixable)
     return True
 
 

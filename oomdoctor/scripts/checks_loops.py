@@ -48,7 +48,7 @@ def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.
         return
     if any(isinstance(loop.over, Dataset) and not is_large(loop.over) for loop in loops):
         return
-    can_fix = value.is_scalar and isinstance(node, ast.Call)
+    can_fix = value.is_scalar and isinstance(node, ast.Call) and not walker.reads_tensors
     more = {"name": part.id if isinstance(part, ast.Name) else None, "is_fixable": can_fix}
     more["detail"] = "scalar" if value.is_scalar else "tensor"
     loops[-1].pending.append(("tensor-kept-in-loop", node, more))

@@ -83,8 +83,14 @@ def _array(walker: Walker, node: ast.BinOp, array: Array, other: Value) -> Value
     if array.size != "small" and (
         (array.dtype == "uint8" and is_float) or (array.dtype is None and is_division)
     ):
+        # A number on the right can be made a float32 of NumPy, where NumPy has a name.
+        can_fix = isinstance(node.right, ast.Constant) and walker.numpy_name is not None
         walker.tell(
-            "bytes-to-float64", node, name=_name(node.left), is_fixable=_can_fix(walker, node)
+            "bytes-to-float64",
+            node,
+            name=_name(node.left),
+            detail=walker.numpy_name,
+            is_fixable=can_fix,
         )
         return replace(array, dtype="float64", is_mapped=False)
     return replace(array, is_mapped=False)
@@ -92,11 +98,6 @@ def _array(walker: Walker, node: ast.BinOp, array: Array, other: Value) -> Value
 
 def _name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
-
-
-def _can_fix(walker: Walker, node: ast.BinOp) -> bool:
-    """A number on the right can be made a float32 of NumPy, where NumPy has a name."""
-    return isinstance(node.right, ast.Constant) and walker.numpy_name is not None
 
 
 def subscript(holder: Value, node: ast.expr, index: Value) -> Value:

@@ -6,7 +6,7 @@ import ast
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oomdoctor.facts import CodeMatch, Scripts
@@ -184,6 +184,8 @@ def _match(
     rules = {rule for at in range(line, last + 1) for rule in ignored.get(at, ())}
     # The tree counts bytes, people count characters.
     before = lines[line - 1].encode()[:column]
+    if check == "shuffle-of-whole-batches" and _has_comment_between(node, lines, start):
+        more = {**more, "is_fixable": False}  # it would end up beside the other call
     return CodeMatch(
         check=check,
         file=file,
@@ -196,6 +198,12 @@ def _match(
     )
 
 
+def _has_comment_between(node: Any, lines: list[str], start: int) -> bool:
+    """Return whether a comment may stand between a call and the one before it in the chain."""
+    before, call = node.func.value.end_lineno - start, node.func.end_lineno - start
+    return any("#" in line for line in lines[before - 1 : call - 1])
+
+
 def _start(node: Any) -> tuple[int, int]:
     """Return where a reader looks: at the method, where a call ends a chain of them."""
     function = getattr(node, "func", None)
@@ -205,17 +213,15 @@ def _start(node: Any) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _shown(node: Any, lines: Iterable[str], start: int) -> str:
+def _shown(node: Any, lines: list[str], start: int) -> str:
     """Return the code on one line, shortened."""
-    lines = list(lines)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return f"def {node.name}"
-    first, last = node.lineno - start, node.end_lineno - start
-    picked = [line.encode() for line in lines[first - 1 : last]]
-    picked[-1] = picked[-1][: node.end_col_offset]
-    picked[0] = picked[0][node.col_offset :]
-    text = " ".join(b" ".join(line.strip() for line in picked).decode(errors="replace").split())
-    text = text.replace(" .", ".").replace("( ", "(").replace(" )", ")")
+    if node.lineno == node.end_lineno:
+        line = lines[node.lineno - start - 1].encode()
+        text: str = line[node.col_offset : node.end_col_offset].decode(errors="replace")
+    else:
+        text = " ".join(ast.unparse(node).split())  # without the comments between
     if len(text) <= MAX_TEXT:
         return text
     if isinstance(node, ast.Call) and _start(node) != (node.lineno, node.col_offset):

@@ -56,6 +56,7 @@ class Walker:
         self.numpy_name: str | None = None
         self.loose_lists: set[int] = set()
         """Calls of `list` whose list nobody keeps: looped over, or counted."""
+        self.tree: ast.Module | None = None
         self.trains: ast.AST | None = None
         self.grows = False
 
@@ -80,6 +81,12 @@ class Walker:
         names = (item.arg for item in (*arguments.posonlyargs, *arguments.args))
         return node.id in names and self.scope.names.get(node.id) is None
 
+    @property
+    def reads_tensors(self) -> bool:
+        """Whether anything in the module asks a tensor for its value."""
+        nodes = ast.walk(self.tree) if self.tree else ()
+        return any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in nodes)
+
     def is_loose_list(self, node: ast.AST) -> bool:
         """Return whether a list is made only to be looped over or counted."""
         return id(node) in self.loose_lists
@@ -100,6 +107,7 @@ class Walker:
 
     def module(self, tree: ast.Module) -> None:
         """Walk all of a module."""
+        self.tree = tree
         self.block(tree.body)
         for item in self.later:
             if isinstance(item, Function):
