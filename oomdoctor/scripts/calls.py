@@ -274,7 +274,7 @@ def _method(walker: Walker, node: ast.Call, holder: Value, name: str, given: Arg
         return handler(walker, node, holder, name, given)
     if holder is None:
         return _unknown_method(walker, node, name, given)
-    return None
+    return holder if isinstance(holder, Other) else None
 
 
 def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
@@ -283,6 +283,8 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
         return None
     if name in _DATASET_METHODS or (name == "map" and "num_parallel_calls" in given):
         return dataset_method(walker, node, Dataset(), name, given)
+    if name == "take" and given.args and isinstance(given.args[0], Number):
+        return Dataset(content="small")
     if old_generator(walker, node, name):
         return Other()
     if name == "fit" and given.keywords.keys() & {"epochs", "validation_data", "steps_per_epoch"}:
@@ -343,7 +345,7 @@ def attribute(holder: Value, name: str) -> Value:
         return Number(holder.replicas) if name == "num_replicas_in_sync" else None
     if isinstance(holder, Array):
         return Maker("shape") if name == "shape" else None
-    return None
+    return holder if isinstance(holder, Other) else None
 
 
 _METHODS: dict[type, Callable[[Any, ast.Call, Any, str, Arguments], Value]] = {
