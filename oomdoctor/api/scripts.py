@@ -45,14 +45,16 @@ def safe_changes(report: Report) -> list[Change]:
     """Return the changes that are safe, for what a report found in code; nothing is written."""
     from oomdoctor.scripts.fix import fix_scripts
 
-    if report.facts.scripts is None:
-        return []
+    parts = (report, *report.parts)
     fired = {
         (at.file, at.line, at.column)
-        for finding in report.findings
+        for part in parts
+        for finding in part.findings
         if finding.outcome is Outcome.FIRED and (at := finding.location) is not None
     }
-    matches = report.facts.scripts.matches
+    matches = [
+        match for part in parts if part.facts.scripts for match in part.facts.scripts.matches
+    ]
     return fix_scripts(
         [match for match in matches if (match.file, match.line, match.column) in fired]
     )

@@ -76,10 +76,10 @@ def command(
     diff: bool,
     **options: Any,
 ) -> int:
-    """Tell whether a dataset fits in memory, and what to change if not.
+    """Tell whether data fits in memory, and find memory mistakes in scripts.
 
-    Python files and notebooks are searched for memory mistakes. Without a PATH, all that
-    [tool.oomdoctor] in pyproject.toml names is checked.
+    Python files and notebooks are read as code, everything else as data. Without a PATH, all
+    that [tool.oomdoctor] in pyproject.toml names is checked.
 
     \b
     oomdoctor check data/

@@ -236,6 +236,8 @@ def _undecided(report: Report, *, verbose: bool) -> list[str]:
     """Return what would decide the rules that lacked a fact, one note for each way to give it."""
     unknown = [finding for finding in report.findings if finding.outcome is Outcome.UNKNOWN]
     if not verbose:
+        if of_scripts.is_code_alone(report):
+            return []  # what is not known is the GPU, and few scripts share one
         told = f"{len(unknown)} rules could not be decided from these facts; -v says what would."
         return [told] if unknown else []
     by_way: dict[str, list[str]] = {}
