@@ -63,7 +63,7 @@ def build_model(spec: ModelSpec) -> tuple[Any, list[str]]:
     if not isinstance(model, keras.Model):
         raise InputError(f"{spec.source} gave a {type(model).__name__}, not a Keras model.")
     _check_parameters(model, spec)
-    return model, _compile(model, spec)
+    return model, compile_model(model, spec)
 
 
 def _from_file(spec: ModelSpec) -> Any:
@@ -228,7 +228,7 @@ def _check_parameters(model: Any, spec: ModelSpec) -> None:
         )
 
 
-def _compile(model: Any, spec: ModelSpec) -> list[str]:
+def compile_model(model: Any, spec: ModelSpec) -> list[str]:
     """Compile what is not compiled, and apply what the spec overrides."""
     notes: list[str] = []
     custom_step = type(model).train_step is not _base_model().train_step

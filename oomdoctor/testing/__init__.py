@@ -1,0 +1,1 @@
+"""The pytest plugin: `@pytest.mark.fits_memory("6GiB")` and the fixture `memory_budget`."""
