@@ -11,7 +11,9 @@ differ by a few per cent from those of a fresh one; `restart()` gives a fresh on
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -32,6 +34,7 @@ class Runner:
         spec: ModelSpec,
         *,
         limit_bytes: int | None = None,
+        spare_bytes: int = 0,
         threads: int = 1,
         seconds_per_trial: float = 120,
     ) -> None:
@@ -41,6 +44,8 @@ class Runner:
             spec: The model.
             limit_bytes: What the device's allocator may hand out, in whole MiB (rounded down).
                 None is TensorFlow's own limit: 64 GiB on a CPU, the card on a GPU.
+            spare_bytes: How much larger than the limit a CPU's pool is made, so that a size
+                that does not fit is known at once (see `ballast.py`). A GPU has no spare.
             threads: Ops that may run at once. One makes peaks repeatable; 0 leaves it to
                 TensorFlow.
             seconds_per_trial: After so long a trial counts as died. Starting and loading the
@@ -50,6 +55,7 @@ class Runner:
             raise UsageError(f"A limit of {limit_bytes} bytes is less than the least, 1 MiB.")
         self.spec = spec
         self.limit_bytes = limit_bytes
+        self.spare_bytes = 0 if limit_bytes is None else spare_bytes
         self.threads = threads
         self.seconds_per_trial = seconds_per_trial
         self._worker: WorkerProcess | None = None
@@ -72,7 +78,15 @@ class Runner:
         return None if self._worker is None else self._worker.process.pid
 
     def run(
-        self, batch_size: int, *, steps: int = 3, trace: bool = False, kind: str = "train"
+        self,
+        batch_size: int,
+        *,
+        steps: int = 3,
+        trace: bool = False,
+        kind: str = "train",
+        limit_bytes: int | None = None,
+        batches_ahead: int = 0,
+        record: bool = False,
     ) -> Trial:
         """Run one batch size and return what it held.
 
@@ -81,6 +95,10 @@ class Runner:
             steps: How many steps to run, at least two: the first creates what later ones keep.
             trace: Whether to record the allocations of three more steps.
             kind: `train`, `evaluate` or `predict`.
+            limit_bytes: Another limit for this trial alone, within `spare_bytes` above the
+                usual one.
+            batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
+            record: Whether to keep the steps' allocations for `foresee`.
 
         Raises:
             InputError: The model cannot be loaded or its step cannot be run.
@@ -90,9 +108,76 @@ class Runner:
             raise UsageError(f"A batch holds at least one sample, not {batch_size}.")
         if kind not in KINDS:
             raise UsageError(f"{kind!r} is no kind of step: use one of {', '.join(KINDS)}.")
-        request = {"batch_size": batch_size, "steps": steps, "trace": trace, "kind": kind}
-        try:
+        request = {
+            "batch_size": batch_size,
+            "steps": steps,
+            "trace": trace,
+            "kind": kind,
+            "limit_bytes": limit_bytes or self.limit_bytes,
+            "batches_ahead": batches_ahead,
+            "record": record,
+        }
+        with self._closed_on_failure():
             return self._run(request)
+
+    def start(self) -> dict[str, int] | None:
+        """Start the worker and trace the step, before the first trial needs it.
+
+        Returns:
+            The bytes that any batch takes and those of each sample, roughly, by a look at the
+            step: `fixed_bytes` and `sample_bytes`. None where they are not known.
+        """
+        return self._asked({"kind": "train"}).get("prior")
+
+    def foresee(
+        self,
+        *,
+        limit_bytes: int,
+        lowest: int,
+        highest: int,
+        batches_ahead: int = 0,
+        careful: bool = False,
+    ) -> int | None:
+        """Return the largest size that should fit, as the recorded trials tell.
+
+        None where they tell nothing (too few of them, or a GPU), or not even the lowest fits.
+
+        Args:
+            limit_bytes: What the allocator may hand out.
+            lowest: The smallest size to consider.
+            highest: The largest.
+            batches_ahead: Further batches that lie in memory.
+            careful: Whether to take the lesser of two forecasts, one from each order of ops
+                that was recorded.
+        """
+        request = {
+            "foresee": True,
+            "careful": careful,
+            "limit_bytes": limit_bytes,
+            "lowest": lowest,
+            "highest": highest,
+            "batches_ahead": batches_ahead,
+        }
+        return self._asked(request).get("largest")
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Ask something that is no trial; a worker that dies of it has told nothing."""
+        with self._closed_on_failure():
+            try:
+                if self._worker is None or not self._worker.is_alive():
+                    self._start()
+                assert self._worker is not None
+                answer = self._worker.ask(request, self.seconds_per_trial)
+            except Died:
+                self.close()
+                return {}
+            _raise_if_wrong(answer)
+            return answer
+
+    @contextlib.contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except OomDoctorError:
             raise
         except BaseException:
@@ -137,11 +222,13 @@ class Runner:
     def _start(self) -> None:
         self.close()
         self._cannot_load = None
-        self._worker = WorkerProcess(environment(self.limit_bytes))
+        pool_bytes = None if self.limit_bytes is None else self.limit_bytes + self.spare_bytes
+        self._worker = WorkerProcess(environment(pool_bytes))
         answer = self._worker.ask(
             {
                 "spec": self.spec,
                 "limit_bytes": self.limit_bytes,
+                "spare_bytes": self.spare_bytes,
                 "threads": self.threads,
                 "folder": self._worker.folder,
             },

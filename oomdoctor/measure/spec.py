@@ -54,6 +54,8 @@ class ModelSpec:
     """None leaves it to Keras: XLA on a GPU, plain graph on a CPU."""
     replicas: int = 1
     """Devices a batch is split over; one of them is measured."""
+    samples: str | None = None
+    """The largest samples of the user's data, as JSON from `samples.read_samples`."""
     data: str | None = None
     """`module:callable` that takes a batch size and returns the batch; None synthesises it."""
 
@@ -121,6 +123,8 @@ class Trial:
     first_step_peak_bytes: int | None = None
     current_bytes: int | None = None
     """Held between steps: variables and the batch."""
+    batch_bytes: int | None = None
+    """The batch alone."""
     step_peaks: tuple[int, ...] = ()
     """The peak of each step from the second on."""
     seconds: float | None = None

@@ -19,10 +19,14 @@ from typing import Any
 import msgspec
 
 from oomdoctor.errors import OomDoctorError, UsageError
+from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.build import build_model
+from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.names import address_of
+from oomdoctor.measure.prior import prior_of
 from oomdoctor.measure.spec import ModelSpec
-from oomdoctor.measure.step import Step, oom_line, run_trial
+from oomdoctor.measure.step import Step
+from oomdoctor.measure.trial import Recorder, oom_line, run_trial
 from oomdoctor.units import MIB
 
 FIRST_REGION_BYTES = 2 * MIB
@@ -30,16 +34,23 @@ FIRST_REGION_BYTES = 2 * MIB
 
 
 class Request(msgspec.Struct):
-    """One line from the runner. `spec` comes first and once; then trials."""
+    """One line from the runner. `spec` comes first and once; then trials and questions."""
 
     spec: ModelSpec | None = None
     limit_bytes: int | None = None
+    spare_bytes: int = 0
     threads: int = 1
     folder: str | None = None
     batch_size: int = 0
     steps: int = 3
     trace: bool = False
     kind: str = "train"
+    record: bool = False
+    batches_ahead: int = 0
+    foresee: bool = False
+    careful: bool = False
+    lowest: int = 1
+    highest: int = 1
 
 
 class Serving:
@@ -50,8 +61,10 @@ class Serving:
         self.folder: str | None = None
         self.model: Any = None
         self.notes: list[str] = []
-        self.steps: dict[str, Any] = {}
+        self.steps: dict[str, Step] = {}
         self.regions: list[tuple[int, int]] = []
+        self.ballast = Ballast()
+        self.recorded: list[Recorded] = []
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the answer to one request; what is wrong with the user's model is an answer."""
@@ -59,6 +72,10 @@ class Serving:
             if request.spec is not None:
                 self._load(request)
                 return {"notes": self.notes}
+            if request.foresee:
+                return {"largest": self._foresee(request)}
+            if not request.batch_size:
+                return {"prior": prior_of(self._step(request.kind))}
             return {"trial": self._trial(request)}
         except OomDoctorError as error:
             return {"error": str(error), "usage": isinstance(error, UsageError)}
@@ -70,7 +87,12 @@ class Serving:
     def _load(self, request: Request) -> None:
         assert request.spec is not None
         self.spec, self.folder = request.spec, request.folder
-        self.regions = prepare_devices(request.limit_bytes, request.threads)
+        pool_bytes = request.limit_bytes
+        if pool_bytes is not None:
+            pool_bytes += request.spare_bytes
+        self.regions = prepare_devices(pool_bytes, request.threads)
+        if request.spare_bytes and self.regions:
+            self.ballast = Ballast(pool_bytes)
         self.model, self.notes = build_model(request.spec)
         if request.spec.replicas > 1:
             self.notes.append(
@@ -78,13 +100,51 @@ class Serving:
                 "gradients between them are not included."
             )
 
-    def _trial(self, request: Request) -> Any:
-        if request.kind not in self.steps:
-            step = Step(self.model, self.spec, request.kind, self.regions)
+    def _step(self, kind: str) -> Step:
+        if kind not in self.steps:
+            step = Step(self.model, self.spec, kind, self.regions)
             step.notes[:0] = self.notes
-            self.steps[request.kind] = step
+            self.steps[kind] = step
+        return self.steps[kind]
+
+    def _trial(self, request: Request) -> Any:
         share = -(-request.batch_size // self.spec.replicas)
-        return run_trial(self.steps[request.kind], share, request.steps, request.trace, self.folder)
+        recorder = Recorder() if request.record and self.regions else None
+        trial = run_trial(
+            self._step(request.kind),
+            share,
+            request.steps,
+            request.trace,
+            self.folder,
+            limit_bytes=request.limit_bytes,
+            ballast=self.ballast,
+            batches_ahead=request.batches_ahead,
+            recorder=recorder,
+        )
+        if recorder is not None and trial.outcome == "fits":
+            self.recorded.append(recorder.recorded(share))
+        return trial
+
+    def _foresee(self, request: Request) -> int | None:
+        """Return the largest size that seems to fit, as far as what was recorded can tell."""
+        sizes = sorted({recorded.batch_size for recorded in self.recorded})
+        if len(sizes) < 2 or request.limit_bytes is None:
+            return None
+        # The larger of them is nearer to what is looked for, and its order of ops too.
+        main = next(r for r in self.recorded if r.batch_size == sizes[-1])
+        other = next(r for r in self.recorded if r.batch_size == sizes[-2])
+        pairs = [(main, other), (other, main)] if request.careful else [(main, other)]
+        replicas = self.spec.replicas
+        found = [
+            foresee(*pair, self.regions).largest(
+                request.limit_bytes,
+                lowest=-(-request.lowest // replicas),
+                highest=request.highest // replicas,
+                batches_ahead=request.batches_ahead,
+            )
+            for pair in pairs
+        ]
+        return None if None in found else min(size * replicas for size in found if size)
 
 
 def prepare_devices(limit_bytes: int | None, threads: int) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """What a trial concludes from several steps."""
 
 from oomdoctor.measure.spec import AllocationTrace
-from oomdoctor.measure.step import highest
+from oomdoctor.measure.trial import highest
 from oomdoctor.units import MIB
 
 

@@ -1,0 +1,144 @@
+"""A limit inside a larger pool, and an out-of-memory error that takes half a second.
+
+TensorFlow's allocator waits ten seconds for memory before it gives up, and no setting shortens
+that. So the pool is made larger than the limit, and the difference is held by a tensor nobody
+reads: the *ballast*. To a step the pool is then as small as the limit. When all threads sleep in
+the middle of a step, an op waits for memory; the ballast is let go, the op gets its memory, the
+step ends, and the size is known not to fit. Pages of the ballast are never touched, so it takes
+no RAM.
+
+Where threads cannot be watched (no `/proc`) the ten seconds pass and the real error comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oomdoctor.units import MIB
+
+LOOKS_PER_SECOND = 20
+STILL_LOOKS = 8
+"""So many looks in a row must find every thread asleep: 0.4 s. A thread that could run but gets
+no processor counts as awake, so a busy machine does not deceive."""
+
+AWAKE_LOOKS = 6
+"""After the ballast is gone some thread must wake within so many looks; otherwise it was not
+memory that they waited for."""
+
+KEPT_SLACK_BYTES = 128 * MIB
+"""The allocator hands out a free chunk whole unless that much would be left, or half of it."""
+
+ELSEWHERE_MIB = 3
+"""Free memory that is not in the largest chunk: the small first region, and holes."""
+
+_TASKS = Path("/proc/self/task")
+
+
+class Ballast:
+    """Holds back a part of the CPU's pool."""
+
+    def __init__(self, pool_bytes: int | None = None) -> None:
+        """Describe the pool.
+
+        Args:
+            pool_bytes: All that the allocator has; None where nothing can be held back.
+        """
+        self.pool_bytes = pool_bytes
+        self.held_bytes = 0
+        self.gave_way = False
+        """Whether a step waited for memory since the ballast was taken."""
+        self.was_mistaken = False
+        """Whether what they waited for was something else."""
+        self._pieces: list[Any] = []
+        self._busy = False
+
+    def hold(self, limit_bytes: int | None) -> bool:
+        """Leave only so much of the pool; return whether that much can be left.
+
+        It cannot where the model itself takes more.
+        """
+        self.let_go()
+        self.gave_way = self.was_mistaken = False
+        if self.pool_bytes is None or limit_bytes is None:
+            return True
+        import tensorflow as tf
+
+        rest = (self.pool_bytes - limit_bytes) // MIB
+        before = _in_use()
+        while rest > 0:
+            free = (self.pool_bytes - _in_use()) // MIB - ELSEWHERE_MIB
+            is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
+            piece = rest if is_split else max(1, min(rest, free // 2))
+            try:
+                self._pieces.append(
+                    tf.raw_ops.Empty(shape=[piece, MIB], dtype=tf.uint8, init=False)
+                )
+            except tf.errors.ResourceExhaustedError:
+                self.let_go()
+                return False
+            rest -= piece
+        self.held_bytes = _in_use() - before
+        return True
+
+    def let_go(self) -> None:
+        """Give the whole pool back."""
+        self._pieces.clear()
+        self.held_bytes = 0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Let go as soon as the step inside waits for memory."""
+        if not self._pieces or not _TASKS.is_dir():
+            yield
+            return
+        self._busy = True
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._busy = False
+            watcher.join()
+
+    def _watch(self) -> None:
+        still = 0
+        while self._busy and still < STILL_LOOKS:
+            time.sleep(1 / LOOKS_PER_SECOND)
+            still = 0 if _is_any_awake() else still + 1
+        if not self._busy:
+            return
+        self.gave_way = True
+        waiting_bytes = _in_use() - self.held_bytes
+        self._pieces.clear()
+        for _ in range(AWAKE_LOOKS):
+            time.sleep(1 / LOOKS_PER_SECOND)
+            if not self._busy or _is_any_awake() or _in_use() != waiting_bytes:
+                return
+        self.was_mistaken = True
+
+
+def _in_use() -> int:
+    import tensorflow as tf
+
+    return int(tf.config.experimental.get_memory_info("CPU:0")["current"])
+
+
+def _is_any_awake() -> bool:
+    """Return whether any other thread of this process runs, or could, or waits for a disk."""
+    own = str(threading.get_native_id())
+    for task in os.listdir(_TASKS):
+        if task == own:
+            continue
+        try:
+            state = (_TASKS / task / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "S":
+            return True
+    return False

@@ -1,0 +1,160 @@
+"""Recorded steps of two batch sizes → would another size fit under a limit?
+
+A fresh process runs its first steps with one size; they are recorded with where its variables
+lay. A step with another size says how each allocation grows with the batch. The allocations of any
+size, in the recorded order, are then played through a model of the allocator (`pool.py`) as small
+as the limit. What this ignores: kernels that change their algorithm with the batch, and that the
+order of ops depends on timing. So it says where to look; what it says is then run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oomdoctor.measure.pool import Pool, Region, rounded
+from oomdoctor.measure.replay import Event, in_order
+
+_Key = tuple[str, int]
+_Event = tuple[int, float, float]
+FIRST_NUMBER = 10**9
+"""The number before the first allocation's; variables and the batch have lower ones."""
+
+Held = tuple[int, int]
+"""Address and bytes of something that is there before the steps."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What two recorded sizes say of all others."""
+
+    held: tuple[Held, ...]
+    """Variables, before the first step."""
+    batch: tuple[tuple[float, float], ...]
+    """The tensors of the batch: fixed bytes and bytes for each sample."""
+    steps: tuple[tuple[_Event, ...], ...]
+    """For each step its events: (number, fixed bytes, bytes for each sample). A release has the
+    number of what it releases, negative, less one."""
+    regions: tuple[Region, ...]
+
+    def fits(self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0) -> bool:
+        """Return whether the recorded steps pass with another size under a limit.
+
+        Args:
+            batch_size: Samples in a batch.
+            limit_bytes: What the allocator may hand out.
+            batches_ahead: Further batches that lie in memory.
+        """
+        *first, (address, _) = self.regions
+        taken = sum(size for _, size in first)
+        if limit_bytes <= taken:
+            return False
+        pool = Pool([*first, (address, limit_bytes - taken)])
+        places: dict[int, int | None] = {}
+        for number, (start, size) in enumerate(self.held):
+            places[number] = start if pool.allocate_at(start, size) else pool.allocate(size)
+        if None in places.values():
+            return False
+        tensors = self.batch * (1 + batches_ahead)
+        batch = [(FIRST_NUMBER - index, *tensor) for index, tensor in enumerate(tensors)]
+        for number, fixed, each in itertools.chain(batch, *self.steps):
+            if number >= 0:
+                places[number] = pool.allocate(max(1, round(fixed + each * batch_size)))
+                if places[number] is None:
+                    return False
+            elif (place := places.pop(-number - 1, None)) is not None:
+                pool.release(place)
+        return True
+
+    def largest(
+        self, limit_bytes: int, *, lowest: int, highest: int, batches_ahead: int = 0
+    ) -> int | None:
+        """Return the largest size that seems to fit, or None where the lowest does not.
+
+        Args:
+            limit_bytes: What the allocator may hand out.
+            lowest: The smallest size to consider.
+            highest: The largest.
+            batches_ahead: Further batches that lie in memory.
+        """
+        if not self.fits(lowest, limit_bytes, batches_ahead=batches_ahead):
+            return None
+        low, high = lowest, highest + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.fits(middle, limit_bytes, batches_ahead=batches_ahead):
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Steps of one size that were recorded."""
+
+    batch_size: int
+    batch_bytes: tuple[int, ...]
+    """The tensors of the batch."""
+    held: tuple[Held, ...]
+    """Variables before the first of the steps."""
+    steps: tuple[tuple[Event, ...], ...]
+
+
+def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Foresight:
+    """Return what two recorded sizes say of all others.
+
+    Args:
+        main: The first steps of a fresh process.
+        other: Steps of another size, which tell how allocations grow.
+        regions: The pool.
+    """
+    sizes = _sizes(other.steps[-1])
+    apart = other.batch_size - main.batch_size
+    held = list(main.held)
+    numbers = {address: number for number, (address, _) in enumerate(held)}
+    following = FIRST_NUMBER
+    steps = []
+    for events in main.steps:
+        seen: Counter[str] = Counter()
+        step: list[tuple[int, float, float]] = []
+        for event in in_order(events):
+            if event.is_release:
+                number = numbers.pop(event.address, None)
+                if number is not None:
+                    step.append((-number - 1, 0, 0))
+                continue
+            key = _key(event, seen)
+            here, there = event.requested_bytes, sizes.get(key)
+            each = 0.0 if there is None else (there - here) / apart
+            if there is None and here > rounded(1):
+                each = here / main.batch_size
+            following += 1
+            numbers[event.address] = following
+            step.append((following, here - each * main.batch_size, each))
+        steps.append(tuple(step))
+    pairs = zip(main.batch_bytes, other.batch_bytes, strict=True)
+    slopes = [(here, (there - here) / apart) for here, there in pairs]
+    return Foresight(
+        held=tuple(held),
+        batch=tuple((here - each * main.batch_size, each) for here, each in slopes),
+        steps=tuple(steps),
+        regions=tuple(regions),
+    )
+
+
+def _sizes(events: Sequence[Event]) -> dict[_Key, int]:
+    seen: Counter[str] = Counter()
+    return {
+        _key(event, seen): event.requested_bytes
+        for event in in_order(events)
+        if not event.is_release
+    }
+
+
+def _key(event: Event, seen: Counter[str]) -> _Key:
+    name = f"{event.op}|{event.kind}"
+    seen[name] += 1
+    return name, seen[name]

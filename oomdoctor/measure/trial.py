@@ -1,0 +1,242 @@
+"""A step run a few times: what it held, or that there was no room. Runs inside the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oomdoctor.measure.ballast import Ballast
+from oomdoctor.measure.events import record
+from oomdoctor.measure.foresee import Recorded
+from oomdoctor.measure.names import addresses, names_of
+from oomdoctor.measure.replay import Event
+from oomdoctor.measure.spec import AllocationTrace, Trial
+from oomdoctor.measure.step import Step
+from oomdoctor.measure.trace import explain
+from oomdoctor.units import MIB
+
+TRACED_STEPS = 3
+"""The order of ops depends on timing even with one thread, and with it where holes are left."""
+
+
+def run_trial(
+    step: Step,
+    batch_size: int,
+    steps: int,
+    trace: bool,
+    folder: str | None,
+    *,
+    limit_bytes: int | None = None,
+    ballast: Ballast | None = None,
+    batches_ahead: int = 0,
+    recorder: Recorder | None = None,
+) -> Trial:
+    """Run a step a few times and return what it held.
+
+    Args:
+        step: The traced step.
+        batch_size: Samples on one device.
+        steps: How often to run it; the first is told apart from the rest.
+        trace: Whether a few more steps are run under the profiler.
+        folder: Where the profiler may write.
+        limit_bytes: What the step may take, where there is ballast.
+        ballast: Holds back what the pool has more than that.
+        batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
+        recorder: Is given the steps' allocations.
+    """
+    import tensorflow as tf
+
+    ballast = ballast or Ballast()
+    began = time.perf_counter()
+    try:
+        gc.collect()
+        function = step.function(batch_size)
+        if not ballast.hold(limit_bytes):
+            raise _NoRoom("the model alone does not fit")
+        data = step.data(batch_size)
+        ahead = [step.data(batch_size) for _ in range(batches_ahead)]
+        run = _Run(step, function, data, ballast, folder, device_name())
+        found = run.all(max(2, steps), trace, recorder)
+        del ahead
+    except (tf.errors.ResourceExhaustedError, _NoRoom) as error:
+        return Trial(
+            batch_size,
+            "oom",
+            step.kind,
+            seconds=time.perf_counter() - began,
+            device=device_name(),
+            message=oom_line(error),
+            notes=tuple(step.notes),
+        )
+    finally:
+        ballast.let_go()
+    return Trial(
+        batch_size,
+        "fits",
+        step.kind,
+        seconds=time.perf_counter() - began,
+        device=device_name(),
+        notes=tuple(step.notes),
+        **found,
+    )
+
+
+class _NoRoom(Exception):
+    """A step waited for memory, which TensorFlow would have called an error ten seconds later."""
+
+
+@dataclass
+class _Run:
+    """One trial under way."""
+
+    step: Step
+    function: Any
+    data: Any
+    ballast: Ballast
+    folder: str | None
+    device: str
+
+    def all(self, steps: int, trace: bool, recorder: Recorder | None) -> dict[str, Any]:
+        """Run the steps and return the figures of the trial."""
+        if recorder is not None:
+            recorder.begin(self.step, self.data)
+        peaks, seconds = [], []
+        for _ in range(steps):
+            started = time.perf_counter()
+            with self._watched():
+                peaks.append(self._one(recorder))
+            seconds.append(time.perf_counter() - started)
+        found: dict[str, Any] = {
+            "batch_bytes": batch_bytes(self.data),
+            "current_bytes": self._info("current"),
+            "peak_bytes": max(peaks[1:]),
+            "first_step_peak_bytes": peaks[0],
+            "step_peaks": tuple(peaks[1:]),
+            "step_seconds": None if recorder else min(seconds[1:]),
+        }
+        if trace:
+            traces = []
+            for _ in range(TRACED_STEPS):
+                with self._watched():
+                    traces.append(self._traced())
+            found["trace"] = highest(traces, peaks)
+        return found
+
+    def _one(self, recorder: Recorder | None) -> int:
+        """Run one step and return its peak."""
+        import tensorflow as tf
+
+        tf.config.experimental.reset_memory_stats(self.device)
+        if recorder is None:
+            _finish(self.function(self.data))
+        else:
+            recorder.add(record(lambda: _finish(self.function(self.data)), self.folder))
+        return self._info("peak")
+
+    def _traced(self) -> AllocationTrace:
+        import tensorflow as tf
+
+        step, function, data = self.step, self.function, self.data
+        tf.config.experimental.reset_memory_stats(self.device)
+        start_bytes = self._info("current")
+        held = addresses(step.model, data) if step.regions else []
+        events = record(lambda: _finish(function(data)), self.folder)
+        peak_bytes = self._info("peak")
+        names = names_of(step.model, function, data, step.scopes, step.optimizers)
+        return explain(
+            events,
+            names,
+            start_bytes=start_bytes,
+            allocator_peak_bytes=peak_bytes,
+            regions=step.regions,
+            held=held,
+        )
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        with self.ballast.watched():
+            yield
+        if self.ballast.gave_way:
+            raise _NoRoom("An op waited for memory, and there was none.")
+
+    def _info(self, name: str) -> int:
+        import tensorflow as tf
+
+        in_use = tf.config.experimental.get_memory_info(self.device)[name]
+        return int(in_use) - self.ballast.held_bytes
+
+
+class Recorder:
+    """Keeps the allocations of steps, for `foresee`."""
+
+    def __init__(self) -> None:
+        self._batch_bytes: tuple[int, ...] = ()
+        self._held: tuple[tuple[int, int], ...] = ()
+        self._steps: list[tuple[Event, ...]] = []
+
+    def begin(self, step: Step, data: Any) -> None:
+        """Note what lies in memory before the first step."""
+        import tensorflow as tf
+
+        self._held = tuple(addresses(step.model, []))
+        self._batch_bytes = tuple(batch_bytes(tensor) for tensor in tf.nest.flatten(data))
+
+    def add(self, events: list[Event]) -> None:
+        """Keep one step."""
+        self._steps.append(tuple(events))
+
+    def recorded(self, batch_size: int) -> Recorded:
+        """Return all that was kept."""
+        return Recorded(batch_size, self._batch_bytes, self._held, tuple(self._steps))
+
+
+def batch_bytes(data: Any) -> int:
+    """Return what the tensors of a batch take."""
+    import tensorflow as tf
+
+    tensors = tf.nest.flatten(data)
+    return sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
+
+
+def highest(traces: Sequence[AllocationTrace], peaks: Sequence[int]) -> AllocationTrace:
+    """Return the trace with the highest peak, with what all steps needed.
+
+    Args:
+        traces: The steps that were traced.
+        peaks: The peaks of those that were not. The second of a process is often higher than
+            all that follow; it is taken to fragment memory as much as the traced ones.
+    """
+    top = max(traces, key=lambda trace: trace.peak_bytes)
+    known = [(trace.needed_bytes, trace.peak_bytes) for trace in traces if trace.needed_bytes]
+    if not known:
+        return top
+    fragmented = max(needed / peak for needed, peak in known)
+    at_most = -(-int(max(peaks, default=0) * fragmented) // MIB) * MIB
+    needed = [needed for needed, _ in known]
+    return replace(top, needed_bytes=max(*needed, at_most), needed_low_bytes=min(needed))
+
+
+def device_name() -> str:
+    """Return the device that is measured."""
+    import tensorflow as tf
+
+    return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
+
+
+def oom_line(error: Exception) -> str:
+    """Return the sentence of an out-of-memory error that says what was asked for."""
+    lines = str(error).splitlines()
+    return next((line.strip() for line in lines if "OOM when" in line), lines[0])[:500]
+
+
+def _finish(outputs: Any) -> None:
+    """Wait until a step has run, and let go of what it returned."""
+    import tensorflow as tf
+
+    for output in tf.nest.flatten(outputs):
+        if hasattr(output, "numpy") and output.shape.rank == 0:
+            output.numpy()

@@ -1,0 +1,65 @@
+"""A limit that ballast makes is the limit, and what does not fit is known without waiting."""
+
+import pytest
+
+from oomdoctor.measure.runner import Runner
+from oomdoctor.units import MIB
+
+pytestmark = pytest.mark.tensorflow
+
+LIMIT = 64 * MIB
+
+
+@pytest.fixture(scope="module")
+def spared(spec_of):
+    with Runner(spec_of("conv"), limit_bytes=LIMIT, spare_bytes=LIMIT) as runner:
+        yield runner
+
+
+def test_what_waits_for_memory_does_not_fit_and_the_worker_goes_on(spared):
+    assert spared.run(8).outcome == "fits"
+    pid = spared.pid
+
+    trial = spared.run(1800)
+
+    assert trial.outcome == "oom"
+    assert "waited for memory" in trial.message
+    assert spared.run(8).outcome == "fits"
+    assert spared.pid == pid
+
+
+def test_ballast_is_no_part_of_a_peak(spared, spec_of):
+    with Runner(spec_of("conv"), limit_bytes=LIMIT) as plain:
+        expected = plain.run(16)
+    trial = spared.run(16)
+
+    assert trial.peak_bytes == pytest.approx(expected.peak_bytes, rel=0.05)
+    assert trial.current_bytes == pytest.approx(expected.current_bytes, rel=0.05)
+
+
+def test_one_trial_may_have_another_limit(spared):
+    assert spared.run(1000, limit_bytes=LIMIT // 2).outcome == "oom"
+    assert spared.run(1000, limit_bytes=2 * LIMIT).outcome == "fits"
+
+
+def test_a_model_larger_than_the_limit_is_out_of_memory(spec_of):
+    with Runner(spec_of("wide"), limit_bytes=MIB * 3, spare_bytes=MIB * 3) as runner:
+        assert runner.run(4096, limit_bytes=MIB * 3).outcome == "oom"
+
+
+def test_a_forecast_agrees_with_what_is_run_under_the_limit(spec_of):
+    with Runner(spec_of("conv"), limit_bytes=LIMIT, spare_bytes=LIMIT) as runner:
+        prior = runner.start()
+        assert runner.foresee(limit_bytes=LIMIT, lowest=1, highest=4096) is None
+        for size in (256, 64):
+            runner.run(size, record=True, limit_bytes=2 * LIMIT)
+        forecast = runner.foresee(limit_bytes=LIMIT, lowest=1, highest=4096)
+        ahead = runner.foresee(limit_bytes=LIMIT, lowest=1, highest=4096, batches_ahead=8)
+        runner.restart()
+        below = runner.run(int(0.85 * forecast)).outcome
+        above = runner.run(int(1.15 * forecast)).outcome
+
+    assert (below, above) == ("fits", "oom")
+    assert ahead < forecast
+    guess = (LIMIT - prior["fixed_bytes"]) / prior["sample_bytes"]
+    assert forecast / 4 < guess < forecast * 4

@@ -1,0 +1,70 @@
+"""Two recorded sizes say of a third whether it fits."""
+
+from oomdoctor.measure.foresee import Recorded, foresee
+from oomdoctor.measure.replay import Event
+
+KIB = 1024
+MIB = 2**20
+REGIONS = [(0, MIB), (10**9, 1024 * MIB)]
+
+
+def recorded(batch_size, *, order="ab", steps=1):
+    """Return steps with two outputs of 1 MiB a sample each, on top of a variable of 4 MiB."""
+    events, at, in_use = [], 0, 4 * MIB + batch_size * KIB
+    addresses = {"a": 1, "b": 2}
+
+    def event(op, size, release):
+        nonlocal at, in_use
+        at += 1
+        in_use += -size if release else size
+        return Event(
+            at_ps=at,
+            thread=1,
+            address=addresses[op],
+            allocated_bytes=size,
+            requested_bytes=size,
+            in_use_bytes=in_use,
+            is_release=release,
+            op=None if release else op,
+            kind="output",
+        )
+
+    for release in (False, True):
+        events += [event(op, batch_size * MIB, release) for op in order]
+    held = ((10**9, 4 * MIB),)
+    return Recorded(batch_size, (batch_size * KIB,), held, (tuple(events),) * steps)
+
+
+def test_the_largest_size_follows_from_two_smaller_ones():
+    foresight = foresee(recorded(8), recorded(2), REGIONS)
+    # The small region of 1 MiB takes the batch; beside 4 MiB of variable, 2 MiB a sample.
+    assert foresight.largest(105 * MIB, lowest=1, highest=1000) == 50
+    assert foresight.fits(50, 105 * MIB)
+    assert not foresight.fits(51, 105 * MIB)
+
+
+def test_batches_that_wait_take_their_part():
+    foresight = foresee(recorded(8), recorded(2), REGIONS)
+    alone = foresight.largest(1024 * MIB, lowest=1, highest=10_000)
+    beside = foresight.largest(1024 * MIB, lowest=1, highest=10_000, batches_ahead=200)
+    assert alone > 1.05 * beside
+
+
+def test_a_limit_that_the_variables_fill_lets_nothing_in():
+    foresight = foresee(recorded(8), recorded(2), REGIONS)
+    assert foresight.largest(5 * MIB, lowest=1, highest=100) is None
+    assert foresight.largest(MIB, lowest=1, highest=100) is None
+
+
+def test_the_bounds_are_kept():
+    foresight = foresee(recorded(8), recorded(2), REGIONS)
+    assert foresight.largest(1000 * MIB, lowest=1, highest=20) == 20
+    assert foresight.largest(20 * MIB, lowest=9, highest=20) is None
+
+
+def test_several_steps_are_played_one_after_the_other():
+    once = foresee(recorded(8), recorded(2), REGIONS)
+    often = foresee(recorded(8, steps=5), recorded(2), REGIONS)
+    assert often.largest(105 * MIB, lowest=1, highest=1000) == once.largest(
+        105 * MIB, lowest=1, highest=1000
+    )
