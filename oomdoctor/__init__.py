@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         check,
         estimate_memory,
         explain_error,
+        fit_with_rescue,
         probe_machine,
         suggest_batch_size,
     )
@@ -26,6 +27,7 @@ __all__ = [
     "check",
     "estimate_memory",
     "explain_error",
+    "fit_with_rescue",
     "install_excepthook",
     "probe_machine",
     "suggest_batch_size",

@@ -390,6 +390,8 @@ class SizeTrial:
     seconds: float | None
     """What the trial took, starting and tracing included."""
     samples_per_second: float | None = None
+    is_probe: bool = False
+    """Whether it was run with memory to spare, to learn how memory grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -52,5 +52,17 @@ def nvml_stub(nvml_library, tmp_path):
     return write_script
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Answers of earlier runs must not pass for those of this one."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write fixtures/golden anew")

@@ -8,8 +8,17 @@ from oomdoctor.api.crash import explain_error
 from oomdoctor.api.data import check
 from oomdoctor.api.drawing import Drawing
 from oomdoctor.api.machine import probe_machine
-from oomdoctor.api.model import estimate_memory, suggest_batch_size
+from oomdoctor.api.model import estimate_memory
+from oomdoctor.api.rescue import fit_with_rescue
+from oomdoctor.api.tune import suggest_batch_size
 
-__all__ = ["check", "estimate_memory", "explain_error", "probe_machine", "suggest_batch_size"]
+__all__ = [
+    "check",
+    "estimate_memory",
+    "explain_error",
+    "fit_with_rescue",
+    "probe_machine",
+    "suggest_batch_size",
+]
 
 draw_with(Drawing())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
 from oomdoctor.cli.output import show
+from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
+from oomdoctor.findings import Report
 from oomdoctor.units import format_bytes
 
 
@@ -45,6 +47,7 @@ from oomdoctor.units import format_bytes
     show_default=True,
     help="The largest that fits, or the smallest that is as fast.",
 )
+@click.option("--cache/--no-cache", default=True, help="Use an answer that was found before.")
 @output_options
 def command(model: str, format_: str, output: str | None, verbose: bool, **options: Any) -> int:
     """Find the largest batch size that fits, by running it.
@@ -55,14 +58,22 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     oomdoctor tune model.keras --vram 6GiB
     oomdoctor tune mypackage.models:build --machine colab-t4
     """
-    from oomdoctor.api.model import tune_report
+    from oomdoctor.api.tune import tune_report
 
-    report = tune_report(model, watch=_tell if sys.stderr.isatty() else None, **options)
+    try:
+        report = tune_report(model, watch=_tell if sys.stderr.isatty() else None, **options)
+    except DoesNotFitError as error:
+        click.echo(str(error), err=True)
+        show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)
+        return error.exit_code
     show(report, format_=format_, output=output, verbose=verbose)
     return 0
 
 
 def _tell(trial: SizeTrial) -> None:
     seconds = "" if trial.seconds is None else f" ({trial.seconds:.0f} s)"
-    what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}
-    click.echo(f"batch {trial.batch_size}: {what.get(trial.outcome, 'died')}{seconds}", err=True)
+    what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
+        trial.outcome, "died"
+    )
+    how = "probe" if trial.is_probe else "under the limit"
+    click.echo(f"batch {trial.batch_size}, {how}: {what}{seconds}", err=True)

@@ -9,6 +9,7 @@ and should be as varied as real ones.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,27 @@ class Field:
     below: int | None = None
 
 
+def fields_of(tree: Any) -> Any:
+    """Return the structure of `Field` that `samples.read_samples` describes."""
+    import tensorflow as tf
+
+    kind, *parts = tree
+    if kind == "leaf":
+        shape, dtype, below = parts
+        return Field(tf.TensorSpec([None, *shape], dtype), below)
+    if kind == "dict":
+        return {name: fields_of(part) for name, part in parts[0].items()}
+    fields = [fields_of(part) for part in parts]
+    return tuple(fields) if kind == "tuple" else fields
+
+
 def candidates(model: Any, spec: ModelSpec, kind: str) -> Iterator[Any]:
     """Yield structures of `Field`, the likeliest first."""
+    given = None if spec.samples is None else fields_of(json.loads(spec.samples))
     x = input_fields(model, spec)
+    if isinstance(given, tuple) and len(given) > 1 and kind != "predict":
+        yield (x, *given[1:])
+        return
     if kind == "predict":
         yield (x,)
         return
@@ -129,6 +148,9 @@ def input_fields(model: Any, spec: ModelSpec) -> Any:
     import keras
     import tensorflow as tf
 
+    if spec.samples is not None:
+        x = fields_of(json.loads(spec.samples))
+        return _with_vocabulary(model, x[0] if isinstance(x, tuple) else x)
     struct = getattr(model, "_inputs_struct", None)
     if struct is None and getattr(model, "inputs", None):
         struct = model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
@@ -142,6 +164,22 @@ def input_fields(model: Any, spec: ModelSpec) -> Any:
         for t, shape, b in zip(flat, shapes, below, strict=True)
     ]
     return tf.nest.pack_sequence_as(struct, fields)
+
+
+def _with_vocabulary(model: Any, fields: Any) -> Any:
+    """Keep whole numbers that nothing is known of within the model's embeddings."""
+    import tensorflow as tf
+
+    sizes = [getattr(layer, _INDEX_LAYERS[type(layer).__name__]) for layer in _index_layers(model)]
+    least = min(sizes, default=None)
+    return tf.nest.map_structure(
+        lambda field: (
+            Field(field.spec, least)
+            if field.below is None and field.spec.dtype.is_integer
+            else field
+        ),
+        fields,
+    )
 
 
 def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
@@ -159,7 +197,7 @@ def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
     shapes = getattr(model, "_build_shapes_dict", None)
     if not shapes:
         raise InputError(
-            "The model does not say what it takes: give the input's shape, or build the model."
+            "The model does not say what it takes: give input_shape= or data=, or build the model."
         )
     struct = next(iter(shapes.values())) if len(shapes) == 1 else dict(shapes)
     return _tensors_of(struct, dtype)
@@ -193,9 +231,17 @@ def _resolve(tensor: Any, spec: ModelSpec, flat: list[Any]) -> tuple[int | None,
         return (shape[0], *wanted)
     if None in shape[1:]:
         raise UsageError(
-            f"The input {tensor.name} has no fixed size {shape[1:]}: say which one to measure."
+            f"The input {tensor.name} has no fixed size {shape[1:]}: say which one to measure "
+            f"with {_how_to_say(tensor, shape, flat)}."
         )
     return shape
+
+
+def _how_to_say(tensor: Any, shape: tuple[int | None, ...], flat: list[Any]) -> str:
+    sizes = "(" + ", ".join(str(size or "...") for size in shape[1:]) + ",)"
+    sizes = sizes.replace(",)", ")") if len(shape) > 2 else sizes
+    one = sizes if len(flat) == 1 else f"{{{tensor.name!r}: {sizes}, ...}}"
+    return f"input_shape={one}, or with data="
 
 
 def _index_layers(model: Any) -> list[Any]:

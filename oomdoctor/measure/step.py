@@ -120,6 +120,13 @@ class Step:
         self._concrete = {}
 
 
+def device_name() -> str:
+    """Return the device that is measured."""
+    import tensorflow as tf
+
+    return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
+
+
 def _is_oom(error: Exception) -> bool:
     import tensorflow as tf
 

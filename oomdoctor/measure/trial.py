@@ -15,7 +15,7 @@ from oomdoctor.measure.foresee import Recorded
 from oomdoctor.measure.names import addresses, names_of
 from oomdoctor.measure.replay import Event
 from oomdoctor.measure.spec import AllocationTrace, Trial
-from oomdoctor.measure.step import Step
+from oomdoctor.measure.step import Step, device_name
 from oomdoctor.measure.trace import explain
 from oomdoctor.units import MIB
 
@@ -218,13 +218,6 @@ def highest(traces: Sequence[AllocationTrace], peaks: Sequence[int]) -> Allocati
     at_most = -(-int(max(peaks, default=0) * fragmented) // MIB) * MIB
     needed = [needed for needed, _ in known]
     return replace(top, needed_bytes=max(*needed, at_most), needed_low_bytes=min(needed))
-
-
-def device_name() -> str:
-    """Return the device that is measured."""
-    import tensorflow as tf
-
-    return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 
 def oom_line(error: Exception) -> str:

@@ -28,6 +28,9 @@ MAX_JUMP = 16
 MIN_DISTANCE = 4
 """The points of a line lie at least this part of the larger apart, where there are such."""
 
+NEAR_PART = 0.8
+"""A forecast that survives with less than this part of the target in use was too careful."""
+
 MAX_RUNS = 40
 """More than halving ever needs, so reaching it means that the runs contradict each other."""
 
@@ -98,6 +101,75 @@ def find_largest(
         batch_size=None if low is None else low * multiple_of,
         is_proved=search.is_closed,
         runs=tuple(search.runs),
+    )
+
+
+def find_near(
+    try_size: Callable[[int], int | None],
+    *,
+    start: int,
+    target_bytes: int,
+    minimum: int = 1,
+    maximum: int | None = None,
+    multiple_of: int = 1,
+    tolerance: float = 0.0,
+) -> Found:
+    """Return the largest batch size that survives, where a good forecast says which that is.
+
+    The forecast is run first. If it holds, the next larger sizes are run in growing strides,
+    otherwise smaller ones; the bracket that results is halved.
+
+    Args:
+        try_size: Runs a size and returns its peak in bytes, or None when it did not survive.
+        start: The forecast.
+        target_bytes: What a size that survives may take; only judges whether it is far from it.
+        minimum: The smallest size worth having.
+        maximum: The largest size allowed.
+        multiple_of: Sizes are multiples of this.
+        tolerance: How far below the largest the answer may be, as a part of it; 0 searches to
+            the end.
+
+    Example:
+        >>> def survives(size):
+        ...     return 10 * size if size <= 90 else None
+        >>> found = find_near(survives, start=89, target_bytes=900)
+        >>> found.batch_size, [run.batch_size for run in found.runs]
+        (90, [89, 90, 92, 91])
+    """
+    first = -(-max(1, minimum) // multiple_of)
+    last = None if maximum is None else maximum // multiple_of
+    if last is not None and last < first:
+        return Found(batch_size=None, is_proved=True, runs=())
+    low, high = first - 1, None if last is None else last + 1
+    unit = max(first, start // multiple_of)
+    unit = unit if last is None else min(unit, last)
+    stride = max(1, int(unit * tolerance))
+    runs: list[Run] = []
+    while len(runs) < MAX_RUNS:
+        peak = try_size(unit * multiple_of)
+        runs.append(Run(batch_size=unit * multiple_of, peak_bytes=peak))
+        if peak is None:
+            high = unit
+        else:
+            low = unit
+            # Fragmentation explains this much below the target, a wrong forecast the rest.
+            if tolerance and peak >= NEAR_PART * target_bytes:
+                break
+        if high is not None and high - low <= max(1, int(tolerance * high) if low >= first else 1):
+            break
+        is_bracket = high is not None and high != (last or 0) + 1 and low >= first
+        if is_bracket:
+            assert high is not None
+            unit = (low + high) // 2
+        elif peak is None:
+            unit, stride = max(first, unit - stride), 2 * stride
+        else:
+            unit, stride = unit + stride, 2 * stride
+            unit = unit if high is None else min(unit, high - 1)
+    return Found(
+        batch_size=low * multiple_of if low >= first else None,
+        is_proved=high is not None and high - low <= 1,
+        runs=tuple(runs),
     )
 
 

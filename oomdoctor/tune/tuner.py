@@ -1,27 +1,44 @@
 """Runs batch sizes until the largest that fits is known, and says what was run.
 
-The objective `largest` is the largest size whose peak stays within the budget less a margin.
-`fastest` is the smallest size within 5 % of the most samples per second that were seen: beyond
-it a larger batch costs memory and gains nothing.
+Two sizes are recorded with memory to spare, which tells how every allocation grows with the
+batch; the allocator is simulated for other sizes, and the largest that should fit is run under
+the limit. Where nothing can be recorded (a GPU) a line through measured peaks takes its place.
+
+The limit is the budget less half of the margin, of that part of it which batches can take:
+weights and slots do not change from run to run. The other half is what the search need not fight
+for.
+
+The objective `largest` is the largest size that survives under the limit. `fastest` is the smallest
+size within 5 % of the most samples per second: beyond it a larger batch gains nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from oomdoctor.facts import SizeTrial, Tuning
 from oomdoctor.measure.spec import Trial
-from oomdoctor.tune.search import find_largest
-
-TOLERANCE = 0.03
-"""Part of the target that may stay unused where a margin is wanted anyway."""
+from oomdoctor.tune.search import Found, find_largest, find_near
 
 EXPECTED = 64
-"""Where to look first when nothing is known: 8 and 32 are then run, which are cheap for most
-models and far enough apart for a line. Below 8 memory does not follow it."""
+"""Where to look first when nothing is known."""
 
+MAIN_PART = 2
+OTHER_PART = 4
+"""The first size recorded is half of what is expected to fit, the second a quarter of that."""
+
+FORECAST_REACH = 4
+"""A forecast beyond this many times the sizes it comes from is made again from a larger one."""
+
+MAX_SIZE = 2**20
 NEAR_FASTEST = 0.95
 """A size this close to the best is as good as the best."""
+
+SPEED_SIZES = 6
+"""How many sizes the curve of speeds has at most: each half of the one before."""
 
 OBJECTIVES = ("largest", "fastest")
 
@@ -29,92 +46,240 @@ Watch = Callable[[SizeTrial], None]
 """Told of each trial as it ends."""
 
 
-def tune(
-    run: Callable[[int], Trial],
-    *,
-    budget_bytes: int,
-    margin: float = 0.05,
-    minimum: int = 1,
-    maximum: int | None = None,
-    multiple_of: int = 1,
-    expected: int | None = None,
-    objective: str = "largest",
-    watch: Watch | None = None,
-) -> Tuning | tuple[SizeTrial, ...]:
-    """Return the batch size that suits the objective, or the trials when none fits.
+class Machine(Protocol):
+    """What runs the trials."""
+
+    def prior(self) -> dict[str, int] | None:
+        """Return roughly the bytes of any batch and those of each sample."""
+
+    def record(self, batch_size: int) -> Trial:
+        """Run a size with memory to spare and remember its allocations."""
+
+    def foresee(
+        self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
+    ) -> int | None:
+        """Return the largest size that should fit."""
+
+    def run(
+        self, batch_size: int, *, limit_bytes: int, batches_ahead: int = 0, last: int = 0
+    ) -> Trial:
+        """Run a size under a limit, and a last batch of fewer samples after it."""
+
+    def measure(self, batch_size: int) -> Trial:
+        """Run a size again, for its speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is looked for."""
+
+    budget_bytes: int
+    margin: float = 0.05
+    """Part of the memory for batches that may stay unused; 0 searches for the exact maximum."""
+    minimum: int = 1
+    maximum: int | None = None
+    multiple_of: int = 1
+    objective: str = "largest"
+    reserved_bytes: int = 0
+    """Lies in the same memory beside the step, such as arrays that `fit` was given whole."""
+    samples: int | None = None
+    """How many there are: no batch is larger, and the last one of an epoch has what is left."""
+    expected: int | None = None
+    """The size to look at first, where something is known."""
+
+
+def tune(machine: Machine, wanted: Wanted, watch: Watch | None = None) -> Tuning | Failed:
+    """Return the batch size that suits, or what was run when none fits.
 
     Args:
-        run: Runs one batch size under the budget.
-        budget_bytes: What the device gives.
-        margin: Part of the budget that stays free; 0 searches for the exact maximum.
-        minimum: The smallest size worth having.
-        maximum: The largest size allowed.
-        multiple_of: Sizes are multiples of this.
-        expected: The size an estimate expects.
-        objective: `largest` or `fastest`.
+        machine: Runs the sizes.
+        wanted: What is looked for.
         watch: Told of each trial as it ends.
     """
-    trials: list[SizeTrial] = []
-    target = int(budget_bytes * (1 - margin))
-
-    def try_size(batch_size: int) -> int | None:
-        trial = _summary(run(batch_size))
-        trials.append(trial)
-        if watch is not None:
-            watch(trial)
-        return trial.peak_bytes if trial.outcome == "fits" else None
-
-    found = find_largest(
-        try_size,
-        target_bytes=target,
-        minimum=minimum,
-        maximum=maximum,
-        multiple_of=multiple_of,
-        expected=expected or EXPECTED,
-        tolerance=TOLERANCE if margin else 0.0,
-    )
-    if found.batch_size is None:
-        return tuple(trials)
-    batch_size, limited_by = found.batch_size, "memory"
-    if maximum is not None and batch_size + multiple_of > maximum:
-        limited_by = "max_batch_size"
-    if objective == "fastest":
-        batch_size, limited_by = _fastest(trials, batch_size, limited_by)
-    chosen = next(trial for trial in trials if trial.batch_size == batch_size)
-    assert chosen.peak_bytes is not None
-    return Tuning(
-        batch_size=batch_size,
-        peak_bytes=chosen.peak_bytes,
-        budget_bytes=budget_bytes,
-        target_bytes=target,
-        trials=tuple(trials),
-        objective=objective,
-        limited_by=limited_by,
-        is_proved=found.is_proved,
-    )
+    return _Tuner(machine, wanted, watch).tune()
 
 
-def _summary(trial: Trial) -> SizeTrial:
-    speed = trial.batch_size / trial.step_seconds if trial.step_seconds else None
-    return SizeTrial(
-        batch_size=trial.batch_size,
-        outcome=trial.outcome,
-        peak_bytes=trial.peak_bytes,
-        seconds=trial.seconds,
-        samples_per_second=speed,
-    )
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Not even the smallest size fits."""
+
+    trials: tuple[SizeTrial, ...]
 
 
-def _fastest(trials: list[SizeTrial], largest: int, limited_by: str) -> tuple[int, str]:
-    """Return the smallest size that was run and is as fast as any that fits."""
-    fitting = [
-        trial
-        for trial in trials
-        if trial.outcome == "fits" and trial.batch_size <= largest and trial.samples_per_second
-    ]
-    if not fitting:
-        return largest, limited_by
-    best = max(trial.samples_per_second or 0 for trial in fitting)
-    near = [t for t in fitting if (t.samples_per_second or 0) >= NEAR_FASTEST * best]
-    smallest = min(trial.batch_size for trial in near)
-    return smallest, limited_by if smallest == largest else "speed"
+@dataclass
+class _Tuner:
+    machine: Machine
+    wanted: Wanted
+    watch: Watch | None
+    trials: list[SizeTrial] = field(default_factory=list)
+    judged: dict[int, SizeTrial] = field(default_factory=dict)
+    """Sizes that were run under the limit."""
+    held_bytes: int = 0
+    """Variables and slots: what no batch changes."""
+    device: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def tune(self) -> Tuning | Failed:
+        wanted = self.wanted
+        first = -(-wanted.minimum // wanted.multiple_of) * wanted.multiple_of
+        if wanted.maximum is not None and first > wanted.maximum:
+            return Failed(())
+        forecast = self._forecast(first)
+        found = self._search(forecast)
+        if found.batch_size is None:
+            return Failed(tuple(self.trials))
+        batch_size, limited_by = found.batch_size, "memory"
+        if wanted.maximum is not None and batch_size + wanted.multiple_of > wanted.maximum:
+            limited_by = "max_batch_size"
+        if wanted.objective == "fastest":
+            batch_size, limited_by = self._fastest(batch_size, limited_by)
+        chosen = self.judged[batch_size]
+        assert chosen.peak_bytes is not None
+        return Tuning(
+            batch_size=batch_size,
+            peak_bytes=chosen.peak_bytes,
+            budget_bytes=wanted.budget_bytes,
+            target_bytes=self._target(),
+            trials=tuple(self.trials),
+            objective=wanted.objective,
+            limited_by=limited_by,
+            is_proved=found.is_proved,
+            device=self.device,
+            notes=self.notes,
+        )
+
+    def _target(self) -> int:
+        """Return what a step may take: the budget less half of the margin for batches."""
+        wanted = self.wanted
+        room = wanted.budget_bytes - wanted.reserved_bytes
+        return int(room - max(0, room - self.held_bytes) * wanted.margin / 2)
+
+    @property
+    def _batches_ahead(self) -> int:
+        return 1 if self.wanted.margin else 0
+
+    def _search(self, forecast: int | None) -> Found:
+        wanted = self.wanted
+        if forecast is None:
+            # The smallest is then run first if nothing was recorded, and in steps that grow.
+            return find_largest(
+                self._judge,
+                target_bytes=self._target(),
+                minimum=wanted.minimum,
+                maximum=wanted.maximum,
+                multiple_of=wanted.multiple_of,
+                expected=wanted.expected or EXPECTED,
+                tolerance=wanted.margin / 2,
+            )
+        return find_near(
+            self._judge,
+            start=forecast,
+            target_bytes=self._target(),
+            minimum=wanted.minimum,
+            maximum=wanted.maximum,
+            multiple_of=wanted.multiple_of,
+            tolerance=wanted.margin / 2,
+        )
+
+    def _forecast(self, first: int) -> int | None:
+        """Return the largest size that should fit, from two or three recorded ones."""
+        wanted = self.wanted
+        size = self._multiple(self._expected() // MAIN_PART)
+        main = self._record(size)
+        while main.outcome != "fits" and size > first:
+            size = self._multiple(size // OTHER_PART)
+            main = self._record(size)
+        if main.outcome != "fits" or not main.device or "GPU" in main.device:
+            return None
+        other = self._multiple(size // OTHER_PART)
+        other = other if other != size else self._multiple(size + wanted.multiple_of)
+        if other != size:
+            self._record(other)
+        forecast = self._foreseen(first)
+        if forecast is not None and forecast > FORECAST_REACH * size:
+            self._record(self._multiple(min(forecast, 16 * size) // MAIN_PART))
+            forecast = self._foreseen(first)
+        return forecast or first
+
+    def _expected(self) -> int:
+        wanted = self.wanted
+        if wanted.expected is not None:
+            return wanted.expected
+        prior = self.machine.prior()
+        if not prior:
+            return EXPECTED
+        room = self._target() - prior["fixed_bytes"]
+        return max(1, room // prior["sample_bytes"])
+
+    def _multiple(self, size: int) -> int:
+        """Return the nearest size that is allowed, at or below one."""
+        wanted = self.wanted
+        step = wanted.multiple_of
+        size = max(size // step, -(-wanted.minimum // step), 1)
+        return step * (size if wanted.maximum is None else min(size, wanted.maximum // step))
+
+    def _foreseen(self, first: int) -> int | None:
+        return self.machine.foresee(
+            limit_bytes=self._target(),
+            lowest=first,
+            highest=self.wanted.maximum or MAX_SIZE,
+            batches_ahead=self._batches_ahead,
+        )
+
+    def _record(self, batch_size: int) -> Trial:
+        trial, _ = self._told(lambda: self.machine.record(batch_size), is_probe=True)
+        if trial.outcome == "fits":
+            assert trial.current_bytes is not None
+            held = trial.current_bytes - (trial.batch_bytes or 0)
+            self.held_bytes = min(held, self.held_bytes or held)
+        return trial
+
+    def _judge(self, batch_size: int) -> int | None:
+        limit = self._target()
+        trial, told = self._told(
+            lambda: self.machine.run(
+                batch_size,
+                limit_bytes=limit,
+                batches_ahead=self._batches_ahead,
+                last=(self.wanted.samples or 0) % batch_size,
+            )
+        )
+        if trial.outcome != "fits":
+            return None
+        self.judged[batch_size] = told
+        return trial.peak_bytes
+
+    def _told(self, run: Callable[[], Trial], is_probe: bool = False) -> tuple[Trial, SizeTrial]:
+        began = time.monotonic()
+        trial = run()
+        speed = trial.batch_size / trial.step_seconds if trial.step_seconds else None
+        told = SizeTrial(
+            batch_size=trial.batch_size,
+            outcome=trial.outcome,
+            peak_bytes=trial.peak_bytes,
+            seconds=time.monotonic() - began,
+            samples_per_second=speed,
+            is_probe=is_probe,
+        )
+        self.device, self.notes = trial.device or self.device, trial.notes or self.notes
+        self.trials.append(told)
+        if self.watch is not None:
+            self.watch(told)
+        return trial, told
+
+    def _fastest(self, largest: int, limited_by: str) -> tuple[int, str]:
+        """Return the smallest size that is as fast as any, from a curve of halves."""
+        size = largest
+        for _ in range(SPEED_SIZES):
+            size = self._multiple(size // 2)
+            if size in self.judged:
+                break
+            trial, told = self._told(lambda size=size: self.machine.measure(size))  # type: ignore[misc]
+            if trial.outcome == "fits":
+                self.judged[size] = told
+        fitting = {n: t.samples_per_second for n, t in self.judged.items() if t.samples_per_second}
+        if not fitting:
+            return largest, limited_by
+        best = max(fitting.values())
+        smallest = min(n for n, speed in fitting.items() if speed >= NEAR_FASTEST * best)
+        return smallest, limited_by if smallest == largest else "speed"

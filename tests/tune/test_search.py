@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomdoctor.tune.search import find_largest
+from oomdoctor.tune.search import find_largest, find_near
 
 
 class Machine:
@@ -164,3 +164,59 @@ def test_steps_are_found_too(steps):
     found = find_largest(machine, target_bytes=5500, expected=30)
     assert found.batch_size == 5 * steps
     assert len(machine.tried) <= 16
+
+
+def survivor(answer):
+    """A machine that survives up to one size; it remembers what was tried."""
+    return Machine(line(0, 10), limit=10 * answer)
+
+
+@pytest.mark.parametrize(
+    ("start", "tried"),
+    [(90, [90, 91]), (89, [89, 90, 92, 91]), (91, [91, 90]), (93, [93, 92, 90, 91])],
+)
+def test_a_good_forecast_costs_one_run_and_its_proof(start, tried):
+    machine = survivor(90)
+    found = find_near(machine, start=start, target_bytes=900)
+    assert (found.batch_size, found.is_proved) == (90, True)
+    assert machine.tried == tried
+
+
+def test_a_forecast_that_holds_is_enough_where_little_may_stay_unused():
+    machine = survivor(90)
+    found = find_near(machine, start=88, target_bytes=900, tolerance=0.025)
+    assert machine.tried == [88]
+    assert (found.batch_size, found.is_proved) == (88, False)
+
+
+def test_a_forecast_that_was_far_too_careful_is_not_taken():
+    machine = survivor(90)
+    found = find_near(machine, start=20, target_bytes=900, tolerance=0.025)
+    assert 72 <= found.batch_size <= 90
+
+
+@given(
+    answer=st.integers(0, 500),
+    start=st.integers(1, 900),
+    minimum=st.integers(1, 20),
+    maximum=st.one_of(st.none(), st.integers(1, 600)),
+    multiple=st.integers(1, 9),
+)
+def test_whatever_the_forecast_the_answer_is_the_largest_that_survives(
+    answer, start, minimum, maximum, multiple
+):
+    machine = survivor(answer)
+    found = find_near(
+        machine,
+        start=start,
+        target_bytes=10 * answer,
+        minimum=minimum,
+        maximum=maximum,
+        multiple_of=multiple,
+    )
+    allowed = range(minimum, min(answer, maximum or answer) + 1)
+    assert found.batch_size == max((n for n in allowed if n % multiple == 0), default=None)
+    assert found.is_proved
+    assert len(machine.tried) == len(set(machine.tried))
+    assert all(n % multiple == 0 and n >= minimum for n in machine.tried)
+    assert all(maximum is None or n <= maximum for n in machine.tried)

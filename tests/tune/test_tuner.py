@@ -5,89 +5,171 @@ import pytest
 from oomdoctor.facts import Tuning
 from oomdoctor.measure.spec import Trial
 from oomdoctor.tune.batch_size import BatchSize
-from oomdoctor.tune.tuner import tune
+from oomdoctor.tune.tuner import Failed, Wanted, tune
 
 MIB = 2**20
 
 
-def machine(*, fixed, each, limit, seconds=lambda size: 0.1):
-    """A device with a line of memory that fails above its limit."""
+class Line:
+    """A device whose memory is a line and whose forecast may err."""
 
-    def run(batch_size):
-        peak = fixed + each * batch_size
+    def __init__(
+        self, *, fixed, each, forecasts=True, error=1.0, device="CPU:0", prior=None, seconds=None
+    ):
+        self.fixed, self.each = fixed * MIB, each * MIB
+        self.forecasts, self.error, self.device = forecasts, error, device
+        self.seconds = seconds or (lambda size: 0.1)
+        self._prior = prior
+        self.lasts = []
+
+    def prior(self):
+        return self._prior
+
+    def record(self, batch_size):
+        return self._trial(batch_size, 10**12)
+
+    def foresee(self, *, limit_bytes, lowest, highest, batches_ahead):
+        if not self.forecasts:
+            return None
+        size = int((limit_bytes - self.fixed) / self.each * self.error)
+        return None if size < lowest else min(size, highest)
+
+    def run(self, batch_size, *, limit_bytes, batches_ahead=0, last=0):
+        self.lasts.append(last)
+        return self._trial(batch_size, limit_bytes)
+
+    def measure(self, batch_size):
+        return self._trial(batch_size, 10**12)
+
+    def _trial(self, batch_size, limit):
+        peak = self.fixed + self.each * batch_size
         if peak > limit:
-            return Trial(batch_size=batch_size, outcome="oom", seconds=10.0)
+            return Trial(batch_size=batch_size, outcome="oom", seconds=1.0, device=self.device)
         return Trial(
             batch_size=batch_size,
             outcome="fits",
             peak_bytes=peak,
-            seconds=1.0,
-            step_seconds=seconds(batch_size),
+            current_bytes=self.fixed,
+            step_seconds=self.seconds(batch_size),
+            device=self.device,
         )
 
-    return run
+
+def sizes(found):
+    return [trial.batch_size for trial in found.trials]
 
 
-def test_the_margin_stays_free_and_nothing_fails_on_the_way():
-    found = tune(machine(fixed=100 * MIB, each=10 * MIB, limit=1000 * MIB), budget_bytes=1000 * MIB)
-    assert [trial.batch_size for trial in found.trials] == [8, 32, 85]
-    assert found.batch_size == 85
-    assert found.peak_bytes <= found.target_bytes == 950 * MIB
-    assert all(trial.outcome == "fits" for trial in found.trials)
+def outcomes(found):
+    return [trial.outcome for trial in found.trials]
+
+
+def test_two_probes_and_one_run_under_the_limit_are_enough():
+    found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB))
+    assert sizes(found) == [32, 8, 87]
+    assert [trial.is_probe for trial in found.trials] == [True, True, False]
+    # Half of 5 % of the 900 MiB that batches can take stays free.
+    assert found.target_bytes == pytest.approx((1000 - 22.5) * MIB)
+    assert set(outcomes(found)) == {"fits"}
+
+
+def test_the_step_itself_says_where_to_look_first():
+    prior = {"fixed_bytes": 0, "sample_bytes": 5 * MIB}
+    found = tune(Line(fixed=100, each=10, prior=prior), Wanted(budget_bytes=1000 * MIB))
+    assert sizes(found) == [97, 24, 87]
 
 
 def test_without_a_margin_the_maximum_is_exact_and_proved():
-    found = tune(
-        machine(fixed=100 * MIB, each=10 * MIB, limit=1000 * MIB),
-        budget_bytes=1000 * MIB,
-        margin=0,
-    )
+    found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB, margin=0))
     assert (found.batch_size, found.is_proved) == (90, True)
-    assert [trial.outcome for trial in found.trials].count("oom") == 1
+    assert sizes(found) == [32, 8, 90, 91]
+    assert outcomes(found).count("oom") == 1
+
+
+@pytest.mark.parametrize("error", [0.97, 0.99, 1.01, 1.03])
+def test_a_forecast_that_errs_is_put_right(error):
+    exact = tune(Line(fixed=100, each=10, error=error), Wanted(budget_bytes=1000 * MIB, margin=0))
+    near = tune(Line(fixed=100, each=10, error=error), Wanted(budget_bytes=1000 * MIB))
+    assert (exact.batch_size, exact.is_proved) == (90, True)
+    assert 84 <= near.batch_size <= 87
+    assert len(near.trials) <= 5
+
+
+def test_a_forecast_far_beyond_what_was_recorded_is_made_again():
+    found = tune(Line(fixed=10, each=1), Wanted(budget_bytes=1000 * MIB))
+    assert sizes(found)[:3] == [32, 8, 256]
+    assert found.batch_size == 965
+
+
+def test_where_nothing_can_be_foreseen_a_line_through_peaks_is_followed():
+    device = Line(fixed=100, each=10, forecasts=False, device="GPU:0")
+    found = tune(device, Wanted(budget_bytes=1000 * MIB, margin=0))
+    assert (found.batch_size, found.is_proved) == (90, True)
 
 
 def test_nothing_fits_returns_what_was_tried():
-    trials = tune(machine(fixed=100, each=10, limit=50), budget_bytes=50)
-    assert not isinstance(trials, Tuning)
-    assert trials[-1].batch_size == 1
+    found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=50 * MIB))
+    assert isinstance(found, Failed)
+    assert found.trials[-1].batch_size == 1
+    assert found.trials[-1].outcome == "oom"
 
 
 def test_a_maximum_is_named_as_what_limits():
-    run = machine(fixed=0, each=MIB, limit=1000 * MIB)
-    found = tune(run, budget_bytes=1000 * MIB, maximum=100)
+    found = tune(Line(fixed=0, each=1), Wanted(budget_bytes=1000 * MIB, maximum=100))
     assert (found.batch_size, found.limited_by) == (100, "max_batch_size")
+
+
+def test_multiples_are_kept():
+    found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB, multiple_of=16))
+    assert found.batch_size == 80
+    assert all(size % 16 == 0 for size in sizes(found))
+
+
+def test_what_lies_beside_the_step_is_left_free():
+    found = tune(
+        Line(fixed=100, each=10),
+        Wanted(budget_bytes=1000 * MIB, reserved_bytes=300 * MIB, margin=0),
+    )
+    assert found.batch_size == 60
+
+
+def test_a_last_batch_of_fewer_samples_is_run_too():
+    device = Line(fixed=100, each=10)
+    tune(device, Wanted(budget_bytes=1000 * MIB, samples=200))
+    assert device.lasts == [200 % 87]
 
 
 def test_the_fastest_is_the_smallest_that_is_as_fast():
     # From 32 on, a step takes time in proportion to its batch: nothing is gained.
-    run = machine(fixed=0, each=MIB, limit=1000 * MIB, seconds=lambda size: max(32, size) / 1000)
-    found = tune(run, budget_bytes=1000 * MIB, objective="fastest")
+    device = Line(fixed=0, each=1, seconds=lambda size: max(32, size) / 1000)
+    found = tune(device, Wanted(budget_bytes=1024 * MIB, margin=0, objective="fastest"))
     assert (found.batch_size, found.limited_by) == (32, "speed")
+    curve = [t.batch_size for t in found.trials if t.samples_per_second and not t.is_probe]
+    assert {1024, 512, 256, 128, 64, 32, 16} <= set(curve)
 
 
 def test_each_trial_is_told_as_it_ends():
     told = []
-    tune(machine(fixed=0, each=MIB, limit=99 * MIB), budget_bytes=99 * MIB, watch=told.append)
-    assert [trial.batch_size for trial in told][:2] == [8, 32]
+    tune(Line(fixed=0, each=1), Wanted(budget_bytes=99 * MIB), told.append)
+    assert [trial.batch_size for trial in told][:2] == [32, 8]
 
 
 @pytest.fixture
 def size():
-    found = tune(machine(fixed=100 * MIB, each=10 * MIB, limit=1000 * MIB), budget_bytes=1000 * MIB)
-    return BatchSize(found)
+    return BatchSize(tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB)))
 
 
 def test_the_answer_is_an_int_in_every_way(size):
-    assert size == 85
+    assert isinstance(size.tuning, Tuning)
+    assert size == 87
     assert isinstance(size, int)
-    assert f"{size}" == str(size) == "85"
-    assert size // 2 == 42
-    assert list(range(100))[size] == 85
-    assert {85: "found"}[size] == "found"
+    assert f"{size}" == str(size) == "87"
+    assert size // 2 == 43
+    assert list(range(100))[size] == 87
+    assert {87: "found"}[size] == "found"
 
 
 def test_the_answer_explains_itself(size):
-    assert size.peak_bytes == 950 * MIB
+    assert size.peak_bytes == 970 * MIB
     assert size.limited_by == "memory"
-    assert size.accumulation_steps(256) == 4
+    assert size.accumulation_steps(256) == 3
     assert pickle.loads(pickle.dumps(size)) == size

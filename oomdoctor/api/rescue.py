@@ -1,0 +1,59 @@
+"""Train on after an out-of-memory error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomdoctor._optional import require
+from oomdoctor.api.conclude import must_be_positive
+
+
+def fit_with_rescue(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    initial_epoch: int = 0,
+    min_batch_size: int = 1,
+    **options: Any,
+) -> Any:
+    """Train as `model.fit` does, and go on with smaller batches when memory runs out.
+
+    The epoch that failed is run again from its start: weights and the optimizer's state are put
+    back, the batch is halved, and gradients are summed over twice as many batches, so that each
+    update still sees as many samples. A `RescueWarning` says what was done.
+
+    Example:
+        >>> import oomdoctor
+        >>> history = oomdoctor.fit_with_rescue(model, x, y, batch_size=256)  # doctest: +SKIP
+        >>> history.rescues  # doctest: +SKIP
+
+    Args:
+        model: A compiled Keras model.
+        x: Arrays, or a batched `tf.data.Dataset`.
+        y: Targets, where `x` is arrays.
+        batch_size: Samples of an update; 32 by default, as in `fit`.
+        epochs: As in `fit`.
+        initial_epoch: As in `fit`.
+        min_batch_size: Batches are never made smaller than this; the error is raised then.
+        **options: Everything else that `fit` takes.
+
+    Returns:
+        The `History` of all epochs; its `rescues` are sentences on what was changed.
+    """
+    must_be_positive(batch_size=batch_size, epochs=epochs, min_batch_size=min_batch_size)
+    require("tensorflow", extra="tensorflow", purpose="to train")
+    from oomdoctor.measure.rescue import fit_with_rescue as fit
+
+    return fit(
+        model,
+        x,
+        y,
+        batch_size=batch_size,
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        min_batch_size=min_batch_size,
+        **options,
+    )

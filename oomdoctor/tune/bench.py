@@ -1,0 +1,148 @@
+"""Two workers for one search: one to look ahead, one to judge.
+
+The *scout* has more memory than the limit. It records what steps of two sizes allocate, and
+foresees from that which size fits. The *judge* then runs that size under the limit, in a process
+that has trained nothing before: what a run leaves in memory can help the next one or harm it, and
+`fit` starts fresh too. Both start at once, so the judge is ready when it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import replace
+from types import TracebackType
+
+from oomdoctor.errors import OomDoctorError
+from oomdoctor.measure.runner import Runner
+from oomdoctor.measure.spec import ModelSpec, Trial
+
+JUDGED_STEPS = 4
+"""The second step is often the highest: by then every variable has been replaced once."""
+
+RECORDED_STEPS = 3
+
+
+class Bench:
+    """Runs the batch sizes of one model under one budget."""
+
+    def __init__(
+        self, spec: ModelSpec, *, budget_bytes: int, seconds_per_trial: float = 120
+    ) -> None:
+        """Describe the workers; they start when the bench is entered.
+
+        Args:
+            spec: The model.
+            budget_bytes: What training may take.
+            seconds_per_trial: After so long a trial counts as died.
+        """
+        spare = _spare(budget_bytes)
+        self._scout, self._judge = (
+            Runner(
+                spec,
+                limit_bytes=budget_bytes,
+                spare_bytes=spare,
+                seconds_per_trial=seconds_per_trial,
+            )
+            for _ in range(2)
+        )
+        self._roomy_bytes = budget_bytes + spare
+        self._is_fresh = True
+        self._starting: threading.Thread | None = None
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End both workers."""
+        self._scout.close()
+        self._judge.close()
+        if self._starting is not None:
+            self._starting.join()
+            self._judge.close()
+
+    def prior(self) -> dict[str, int] | None:
+        """Return what the step alone tells of its memory, and start both workers."""
+        if self._starting is None and (os.cpu_count() or 1) > 1:
+            self._starting = threading.Thread(target=self._start_judge, daemon=True)
+            self._starting.start()
+        return self._scout.start()
+
+    def record(self, batch_size: int) -> Trial:
+        """Run a size with more memory than the limit, and remember what it allocates."""
+        return self._scout.run(
+            batch_size, steps=RECORDED_STEPS, record=True, limit_bytes=self._roomy_bytes
+        )
+
+    def foresee(
+        self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
+    ) -> int | None:
+        """Return the largest size that should fit, or None where that cannot be told."""
+        return self._scout.foresee(
+            limit_bytes=limit_bytes,
+            lowest=lowest,
+            highest=highest,
+            batches_ahead=batches_ahead,
+            careful=batches_ahead > 0,
+        )
+
+    def run(
+        self, batch_size: int, *, limit_bytes: int, batches_ahead: int = 0, last: int = 0
+    ) -> Trial:
+        """Run a size under a limit. What fits did so in a fresh process.
+
+        Args:
+            batch_size: Samples in a batch.
+            limit_bytes: What the allocator may hand out.
+            batches_ahead: Further batches that lie in memory.
+            last: Samples in the last batch of an epoch, where they are fewer: it is run too, and
+                then a full one again, as in the next epoch.
+        """
+        self._scout.close()
+        trial = self._judged(batch_size, limit_bytes, batches_ahead)
+        if trial.outcome == "fits" and not self._is_fresh:
+            self._judge.restart()
+            trial = self._judged(batch_size, limit_bytes, batches_ahead)
+        for size in (last, batch_size) if last and trial.outcome == "fits" else ():
+            after = self._judged(size, limit_bytes, batches_ahead)
+            if after.outcome != "fits":
+                trial = replace(after, batch_size=batch_size)
+                break
+        self._is_fresh = False
+        if trial.outcome != "fits":
+            self._judge.restart()
+            self._is_fresh = True
+        return trial
+
+    def measure(self, batch_size: int) -> Trial:
+        """Run a size that is known to fit once more, for its speed."""
+        self._is_fresh = False
+        return self._judge.run(batch_size, steps=JUDGED_STEPS)
+
+    def _judged(self, batch_size: int, limit_bytes: int, batches_ahead: int) -> Trial:
+        if self._starting is not None:
+            self._starting.join()
+            self._starting = None
+        return self._judge.run(
+            batch_size, steps=JUDGED_STEPS, limit_bytes=limit_bytes, batches_ahead=batches_ahead
+        )
+
+    def _start_judge(self) -> None:
+        # What is wrong with the model is told by the scout, in the caller's own thread.
+        with contextlib.suppress(OomDoctorError, OSError):
+            self._judge.start()
+
+
+def _spare(budget_bytes: int) -> int:
+    """Return how much larger than the budget a pool can be; the system must promise it."""
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(0, min(budget_bytes, machine_bytes - budget_bytes - 1))
