@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from oomdoctor._version import __version__
-from oomdoctor.advise.cases import fired, problems
+from oomdoctor.advise.cases import filled_codes, fired, problems
 from oomdoctor.advise.evaluate import find_rule
 from oomdoctor.advise.load import load_rules, read_folder, repeated, rules_folder
 from oomdoctor.advise.page import render_index, render_page
@@ -80,7 +80,11 @@ def _validate(folder: str, format_: str, output: str | None) -> None:
     else:
         errors += repeated(rules)
     lines = [str(error) for error in errors]
-    lines += [f"{rule.path}: {problem}" for rule in rules for problem in problems(rule)]
+    lines += [
+        f"{rule.path}: {problem}"
+        for rule in rules
+        for problem in (*problems(rule), *_problems_of_code(rule))
+    ]
     count = len(rules) + len(errors)
     if format_ == "json":
         text = _json({"valid": not lines, "rules_checked": count, "problems": lines})
@@ -94,6 +98,15 @@ def _validate(folder: str, format_: str, output: str | None) -> None:
     write(text, output)
     if lines:
         sys.exit(1)
+
+
+def _problems_of_code(rule: Rule) -> list[str]:
+    """Return what is wrong with the example of a rule about code."""
+    if rule.file.check is None:
+        return []
+    from oomdoctor.scripts.examples import example_problems
+
+    return example_problems(rule.file.check, rule.file.example, filled_codes(rule))
 
 
 def _listing(rules: Iterable[Rule]) -> str:

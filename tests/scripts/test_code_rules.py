@@ -7,6 +7,7 @@ from oomdoctor.advise.cases import case_values, filled_codes
 from oomdoctor.advise.evaluate import judge_code
 from oomdoctor.advise.load import read_folder, rules_folder
 from oomdoctor.findings import Outcome
+from oomdoctor.scripts.examples import CHECKS, example_problems
 from oomdoctor.scripts.scan import check_source
 
 RULES = [rule for rule in read_folder(rules_folder())[0] if rule.file.check is not None]
@@ -51,5 +52,17 @@ def test_the_example_says_what_it_found_in_its_message(rule):
 def test_each_check_has_one_rule():
     checks = [rule.file.check for rule in RULES]
 
-    assert len(checks) == len(set(checks)) >= 20
+    assert sorted(checks) == sorted(CHECKS)
     assert all(rule.file.check == rule.name for rule in RULES)
+
+
+def test_a_teams_rule_is_told_what_is_wrong_with_its_code():
+    list_ = "import tensorflow as tf\nx = list(tf.data.TFRecordDataset('a'))\n"
+
+    assert example_problems("dataset-held-in-list", list_, ["x = 1"]) == []
+    assert example_problems("dataset-held-in-list", "x = 1", []) == [
+        "dataset-held-in-list finds nothing in example."
+    ]
+    assert example_problems("dataset-held-in-list", list_, [list_, "def ("]) == [
+        "dataset-held-in-list finds its mistake in use_instead as well."
+    ]
