@@ -67,6 +67,10 @@ def _rendered(
         listing = listing_of(_as_report(value), fail_on=fail_on, rules=rules)
         rendered: str = renderer.render(listing)
         return rendered
+    if format_ == "page":
+        from oomdoctor.report import page
+
+        return page.render(_as_report(value))
     from oomdoctor.report import text
     from oomdoctor.report.views import view_of
 

@@ -18,7 +18,7 @@ from oomdoctor.errors import InputError, OomDoctorError, UsageError
 if TYPE_CHECKING:
     from oomdoctor.findings import Report
 
-REPORTS = {"report.json": "json", "report.txt": "text"}
+REPORTS = {"report.json": "json", "report.txt": "text", "report.html": "page"}
 
 
 class _Passing(click.Command):
@@ -229,7 +229,7 @@ def _tell(report: Report, folder: Path, *, format_: str, verbose: bool) -> None:
     }[format_]()
     encoding = sys.stderr.encoding or "utf-8"
     click.echo(drawn.encode(encoding, "backslashreplace").decode(encoding), err=True)
-    click.echo(f"The recording and the report are in {folder}.", err=True)
+    click.echo(f"The recording is in {folder}; its page is {folder / 'report.html'}.", err=True)
 
 
 def _is_plain() -> bool:

@@ -1,0 +1,301 @@
+"use strict";
+// A timeline in SVG: zoom by dragging, figures under the pointer, every peak drawn.
+// Text from a report only ever becomes textContent, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+function bytes(size) {
+  let value = Math.abs(size), unit = 0;
+  while (value >= 999.5 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
+  const digits = unit === 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
+  return (size < 0 ? "−" : "") + value.toFixed(digits) + " " + UNITS[unit];
+}
+
+function clock(seconds, step) {
+  if (step < 1) return seconds.toFixed(step < 0.1 ? 2 : 1) + " s";
+  if (seconds < 60 && step < 60) return Math.round(seconds) + " s";
+  const whole = Math.round(seconds), two = (n) => String(n).padStart(2, "0");
+  const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
+  if (hours && step >= 60) return hours + ":" + two(minutes) + " h";
+  if (step >= 60) return minutes + " min";
+  const tail = two(minutes) + ":" + two(whole % 60);
+  return hours ? hours + ":" + tail : tail.replace(/^0/, "");
+}
+
+function niceStep(span, count, steps) {
+  const least = span / Math.max(1, count);
+  const found = steps.find((step) => step >= least);
+  if (found !== undefined) return found;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least);
+}
+
+const TIMES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+  3600, 7200, 10800, 21600, 43200, 86400];
+
+function ticks(low, high, step) {
+  const found = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high * (1 + 1e-12); n += 1) found.push(n * step);
+  return found;
+}
+
+function byteTicks(low, high, count) {
+  let unit = 1;
+  while (high / unit >= 999.5) unit *= 1024;
+  const step = unit * niceStep((high - low) / unit, count, [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 250, 500]);
+  const digits = unit === 1 ? 0 : Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
+  const fixed = step / unit === 0.25 ? 2 : digits;
+  const name = UNITS[Math.round(Math.log2(unit) / 10)];
+  return ticks(low, high, step).map((at) => ({ at, text: at === 0 ? "0" : (at / unit).toFixed(fixed) + " " + name }));
+}
+
+// The first index whose value is not below `x`.
+function lowerBound(values, x, key = (one) => one) {
+  let low = 0, high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (key(values[middle]) < x) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+function svg(name, attributes, parent, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  if (parent) parent.append(node);
+  return node;
+}
+
+function element(name, className, parent, text) {
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  if (parent) parent.append(node);
+  return node;
+}
+
+class Chart {
+  // `group` shares zoom and pointer between charts of the same run.
+  constructor(root, spec, group) {
+    this.root = root;
+    this.spec = spec;
+    this.group = group;
+    for (const one of spec.series) { one.t = one.t || spec.t; one.shown = true; }
+    group.charts.push(this);
+    const heading = element("div", "chart-head", root);
+    element("h3", "", heading, spec.title);
+    this.legend(heading);
+    this.reset = element("button", "reset", heading, "Show all");
+    this.reset.type = "button";
+    this.reset.hidden = true;
+    this.reset.addEventListener("click", () => group.zoom(null));
+    this.plot = element("div", "plot", root);
+    this.plot.tabIndex = 0;
+    this.tip = element("div", "tip", this.plot);
+    this.tip.hidden = true;
+    this.tip.setAttribute("role", "status");
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.plot);
+  }
+
+  legend(parent) {
+    const list = element("div", "legend", parent);
+    this.spec.series.forEach((one, number) => {
+      const key = element("button", "key", list);
+      key.type = "button";
+      key.title = "Show or hide";
+      element("span", "swatch s" + number, key);
+      key.append(one.name);
+      key.setAttribute("aria-pressed", "true");
+      key.addEventListener("click", () => {
+        one.shown = !one.shown;
+        key.setAttribute("aria-pressed", String(one.shown));
+        this.draw();
+      });
+    });
+    this.far = element("span", "far", list);
+  }
+
+  whole() {
+    let high = this.spec.until;
+    const reach = 1.5 * high; // a forecast far ahead must not squeeze what was measured
+    for (const line of this.spec.lines) high = Math.max(high, Math.min(reach, line.to[0] * 1.02));
+    return [0, high > 0 ? high : 1];
+  }
+
+  range() { return this.group.range || this.whole(); }
+
+  // Lowest and highest of what is shown between two times.
+  extent(from, to) {
+    let low = Infinity, high = 0;
+    for (const one of this.spec.series) {
+      if (!one.shown) continue;
+      const last = Math.min(one.t.length, lowerBound(one.t, to) + 1);
+      for (let i = Math.max(0, lowerBound(one.t, from) - 1); i < last; i += 1) {
+        const value = one.v[i];
+        if (value === null) continue;
+        if (value > high) high = value;
+        if (value < low) low = value;
+      }
+    }
+    return [low, high];
+  }
+
+  vertical(from, to) {
+    const [low, high] = this.extent(from, to);
+    let top = high || 1;
+    for (const limit of this.spec.limits) if (limit.v <= 2 * high) top = Math.max(top, limit.v);
+    for (const line of this.spec.lines) if (line.to[0] <= to * 1.01) top = Math.max(top, line.to[1]);
+    const isNarrow = this.group.range && low > 0.5 * top;
+    const bottom = isNarrow ? low - 0.15 * (top - low || top) : 0;
+    return [Math.max(0, bottom), top + 0.1 * (top - Math.max(0, bottom))];
+  }
+
+  draw() {
+    const width = this.plot.clientWidth, spec = this.spec;
+    if (!width) return;
+    const lanes = spec.strip && spec.phases.length ? 1 + Math.max(...spec.phases.map((phase) => phase[4])) : 0;
+    const inside = this.root.classList.contains("small") ? 130 : width < 600 ? 190 : 230;
+    const box = { left: 66, right: width - 10, top: 6 + 18 * lanes, bottom: 6 + 18 * lanes + inside };
+    const [from, to] = this.range(), [low, high] = this.vertical(from, to);
+    this.box = box;
+    this.sx = (t) => box.left + (t - from) / (to - from) * (box.right - box.left);
+    this.sy = (v) => box.bottom - (v - low) / (high - low) * (box.bottom - box.top);
+    if (this.svg) this.svg.remove();
+    this.svg = svg("svg", { width, height: box.bottom + 24, role: "img", "aria-label": spec.title + " over time" });
+    this.plot.prepend(this.svg);
+    const name = "clip-" + spec.what;
+    const clip = svg("clipPath", { id: name }, svg("defs", {}, this.svg));
+    svg("rect", { x: box.left, y: 0, width: box.right - box.left, height: box.bottom }, clip);
+    this.clip = "url(#" + name + ")";
+    this.drawPhases(from, to);
+    this.drawAxes(from, to, low, high);
+    const marks = svg("g", { "clip-path": this.clip }, this.svg);
+    for (let n = spec.series.length - 1; n >= 0; n -= 1) this.drawSeries(n, from, to, marks);
+    this.drawLines(marks, from, to);
+    this.drawLimits(low, high);
+    this.cross = svg("line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" }, this.svg);
+    this.dots = svg("g", {}, this.svg);
+    this.pick = svg("rect", { class: "pick", y: box.top, height: box.bottom - box.top, width: 0 }, this.svg);
+    this.reset.hidden = !this.group.range;
+  }
+
+  drawPhases(from, to) {
+    const { box, spec } = this, group = svg("g", { "clip-path": this.clip }, this.svg);
+    const taken = [-Infinity, -Infinity];
+    let odd = false;
+    for (const [kind, label, start, end, lane] of spec.phases) {
+      if (lane === 0) odd = !odd;
+      if (end < from || start > to) continue;
+      const x0 = Math.max(box.left, this.sx(start)), x1 = Math.min(box.right, this.sx(end));
+      if (x1 - taken[lane] < 1) continue; // too many to tell apart: zoom shows them
+      taken[lane] = x1;
+      const wide = Math.max(1, x1 - x0);
+      if (lane === 0 && odd) svg("rect", { class: "band", x: x0, width: wide, y: box.top, height: box.bottom - box.top }, group);
+      if (!spec.strip) continue;
+      svg("rect", { class: "phase " + kind, x: x0, width: Math.max(1, wide - 1), y: 2 + 18 * lane, height: 16, rx: 2 }, group);
+      const room = Math.floor((wide - 8) / 6.4);
+      const short = label.replace(/^epoch /, "");
+      const said = label.length <= room ? label : short.length <= room ? short : "";
+      if (said) svg("text", { class: "phase-name", x: x0 + 4, y: 14 + 18 * lane }, group, said);
+    }
+  }
+
+  drawAxes(from, to, low, high) {
+    const { box, spec } = this, axes = svg("g", { class: "axes" }, this.svg);
+    for (const tick of byteTicks(low, high, (box.bottom - box.top) / 42)) {
+      const y = this.sy(tick.at);
+      svg("line", { x1: box.left, x2: box.right, y1: y, y2: y }, axes);
+      svg("text", { x: box.left - 8, y: y + 4, "text-anchor": "end" }, axes, tick.text);
+    }
+    const count = (box.right - box.left) / 90;
+    const step = niceStep(to - from, count, spec.x === "s" ? TIMES : []);
+    for (const at of ticks(from, to, step)) {
+      const x = this.sx(at);
+      if (x > box.right - 14) continue;
+      const told = spec.x === "s" ? clock(at, step) : Number(at.toPrecision(6)) + " ms";
+      svg("text", { x, y: box.bottom + 17, "text-anchor": "middle" }, axes, told);
+      svg("line", { x1: x, x2: x, y1: box.bottom, y2: box.bottom + 4 }, axes);
+    }
+    svg("line", { class: "base", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }, axes);
+  }
+
+  // Points to draw: where there are more than pixels, the lowest and highest of each pixel.
+  points(one, from, to) {
+    const first = Math.max(0, lowerBound(one.t, from) - 1), last = Math.min(one.t.length, lowerBound(one.t, to) + 1);
+    const found = [];
+    const isDense = last - first > 2 * (this.box.right - this.box.left);
+    let pixel = null, low = null, high = null;
+    const flush = () => {
+      if (low === null) return;
+      const pair = low === high ? [low] : low < high ? [low, high] : [high, low];
+      for (const i of pair) found.push([this.sx(one.t[i]), this.sy(one.v[i])]);
+      low = high = null;
+    };
+    for (let i = first; i < last; i += 1) {
+      if (one.v[i] === null) continue;
+      if (!isDense) { found.push([this.sx(one.t[i]), this.sy(one.v[i])]); continue; }
+      const at = Math.floor(this.sx(one.t[i]));
+      if (at !== pixel) { flush(); pixel = at; }
+      if (low === null || one.v[i] < one.v[low]) low = i;
+      if (high === null || one.v[i] > one.v[high]) high = i;
+    }
+    flush();
+    return found;
+  }
+
+  drawSeries(number, from, to, parent) {
+    const one = this.spec.series[number];
+    if (!one.shown) return;
+    const points = this.points(one, from, to);
+    if (!points.length) return;
+    const path = "M" + points.map(([x, y]) => x.toFixed(1) + " " + y.toFixed(1)).join("L");
+    if (number === 0 && this.spec.t.length) {
+      const base = this.box.bottom;
+      svg("path", { class: "area s" + number, d: path + "L" + points[points.length - 1][0].toFixed(1) + " " + base + "L" + points[0][0].toFixed(1) + " " + base + "Z" }, parent);
+    }
+    // A figure that is read rarely is shown as what it is: a few points.
+    const isRare = points.length > 1 && points.length < 0.2 * one.t.length && one.v.includes(null);
+    svg("path", { class: "series s" + number + (isRare ? " rare" : ""), d: path, "data-points": points.length }, parent);
+    if (isRare) for (const [x, y] of points) svg("circle", { class: "dot s" + number, cx: x, cy: y, r: 3 }, parent);
+  }
+
+  drawLines(parent, from, to) {
+    const { box, spec } = this;
+    for (const line of spec.lines) {
+      const [x0, y0] = [this.sx(line.from[0]), this.sy(line.from[1])];
+      const [x1, y1] = [this.sx(line.to[0]), this.sy(line.to[1])];
+      svg("line", { class: line.kind, x1: x0, y1: y0, x2: x1, y2: y1 }, parent);
+      if (line.kind === "forecast" && line.to[0] <= to) svg("circle", { class: "forecast-end", cx: x1, cy: y1, r: 4 }, parent);
+      if (line.to[0] < from || line.from[0] > to) continue;
+      const left = Math.max(x0, box.left), right = Math.min(x1, box.right);
+      const middle = (left + right) / 2, slope = (y1 - y0) / (x1 - x0 || 1);
+      const y = Math.max(box.top + 12, y0 + slope * (middle - x0) - (line.kind === "growth" ? 14 : 10));
+      const isRoomLeft = middle - box.left > 6.6 * line.name.length;
+      svg("text", { class: "halo " + line.kind + "-name", x: isRoomLeft ? middle - 6 : box.left + 4, y, "text-anchor": isRoomLeft ? "end" : "start" }, parent, line.name);
+    }
+    const end = spec.end;
+    if (end && end.t >= from && end.t <= to) {
+      const x = Math.min(this.sx(end.t), box.right - 1);
+      svg("line", { class: "end" + (end.bad ? " bad" : ""), x1: x, x2: x, y1: box.top, y2: box.bottom }, parent);
+      svg("text", { class: "halo end-name" + (end.bad ? " bad" : ""), x: x - 6, y: box.bottom - 8, "text-anchor": "end" }, parent, end.name);
+    }
+  }
+
+  drawLimits(low, high) {
+    const { box, spec } = this, beyond = [];
+    let isShown = false;
+    for (const limit of [...spec.limits].sort((a, b) => a.v - b.v)) {
+      const y = this.sy(limit.v), told = "limit " + bytes(limit.v);
+      if (limit.v > high || limit.v < low) { beyond.push(told + " (" + limit.name + ") is outside this view"); continue; }
+      isShown = true;
+      svg("line", { class: "limit", x1: box.left, x2: box.right, y1: y, y2: y }, this.svg);
+      const full = told + " · " + limit.name;
+      const fits = full.length * 6.6 < box.right - box.left;
+      svg("text", { class: "halo limit-name", x: box.left + 6, y: y - 6 }, this.svg, fits ? full : told);
+    }
+    this.far.textContent = isShown ? "" : beyond.slice(0, 1).join();
+  }
+}

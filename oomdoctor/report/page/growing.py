@@ -1,0 +1,105 @@
+"""What grew: the evidence for or against a leak, and what each phase added."""
+
+from __future__ import annotations
+
+from oomdoctor.recording import Growth, Phase, Profile
+from oomdoctor.report.of_profile import KINDS_IN_WORDS
+from oomdoctor.report.page import words
+from oomdoctor.report.page.markup import Child, Safe, join, tag
+from oomdoctor.report.page.parts import bar, section, table
+from oomdoctor.units import format_bytes
+
+MAX_PHASES = 40
+MAX_SUSPECTS = 8
+
+
+def growth(profile: Profile) -> Safe | None:
+    """Return what grew, how fast and where, why it is or is not a leak, and what may be kept."""
+    if not profile.growths:
+        return None
+    headers = ("what", "it is", "where", "from", "to", "rose by", "in each step", "each epoch")
+    rows = [_growth_row(one) for one in profile.growths]
+    evidence = [tag("li", said) for one in profile.growths for said in one.evidence]
+    coming = [one.text for one in profile.forecasts if one.text]
+    return section(
+        "growth",
+        "What grew",
+        *(tag("p", f"Forecast: {told}.".replace("..", "."), class_="forecast") for told in coming),
+        table(headers, rows, "   nnnnn"),
+        join(tag("h3", "Why it is taken for that"), tag("ul", *evidence)) if evidence else None,
+        _suspects(profile),
+    )
+
+
+def _growth_row(one: Growth) -> tuple[Child, ...]:
+    sure = f" ({one.confidence:.0%} sure)" if one.confidence else ""
+    is_leak = one.kind == "leak"
+    return (
+        words.PLACES.get(one.what, one.what),
+        f"{KINDS_IN_WORDS.get(one.kind, one.kind)}{sure}",
+        one.phase or "–",
+        format_bytes(one.start_bytes),
+        format_bytes(one.end_bytes),
+        words.signed(one.grown_bytes),
+        words.signed(one.bytes_per_step) if is_leak and one.bytes_per_step else "–",
+        words.signed(one.bytes_per_epoch) if is_leak and one.bytes_per_epoch else "–",
+    )
+
+
+def _suspects(profile: Profile) -> Safe | None:
+    """What may be kept; without a leak nobody is suspected."""
+    if profile.leak is None or not profile.recording.suspects:
+        return None
+    suspects = sorted(profile.recording.suspects, key=lambda one: -(one.held_bytes or 0))
+    rows = [
+        (
+            tag("code", one.what),
+            f"{one.count:,}",
+            "–" if one.per_step is None else f"+{one.per_step:.2g}",
+            "–" if one.held_bytes is None else format_bytes(one.held_bytes),
+            one.advice,
+        )
+        for one in suspects[:MAX_SUSPECTS]
+    ]
+    headers = ("what", "entries", "in each step", "holds", "what to do")
+    return join(tag("h3", "What may be kept"), table(headers, rows, " nnn "))
+
+
+def phases(profile: Profile) -> Safe | None:
+    """Return what each phase took and added."""
+    recording = profile.recording
+    shown = recording.phases
+    if not shown:
+        return None
+    left = len(shown) - MAX_PHASES
+    if left > 0:
+        half = MAX_PHASES // 2
+        shown = (*shown[:half], *shown[-half:])
+    added = [abs((one.end_bytes or 0) - (one.start_bytes or 0)) for one in shown]
+    largest = max(added, default=0) or 1
+    rows = [_phase_row(one, recording.seconds, largest) for one in shown]
+    headers = ("phase", "took", "steps", "RAM at start", "at end", "peak", "added", "")
+    note = f"{left} phases in the middle are left out; report.json has them." if left > 0 else None
+    return section(
+        "phases",
+        "What each phase added",
+        table(headers, rows, " nnnnnn "),
+        tag("p", note, class_="hint") if note else None,
+    )
+
+
+def _phase_row(phase: Phase, seconds: float, largest: int) -> tuple[Child, ...]:
+    end = seconds if phase.end_seconds is None else phase.end_seconds
+    unfinished = " (not ended)" if phase.end_seconds is None else ""
+    sizes = (phase.start_bytes, phase.end_bytes, phase.peak_bytes)
+    told: tuple[Child, ...] = ("–", "")
+    if phase.start_bytes is not None and phase.end_bytes is not None:
+        added = phase.end_bytes - phase.start_bytes
+        told = (words.signed(added), bar(abs(added) / largest, "less" if added < 0 else ""))
+    return (
+        phase.label + unfinished,
+        words.duration(max(0.0, end - phase.start_seconds)),
+        "–" if phase.steps is None else f"{phase.steps:,}",
+        *("–" if size is None else format_bytes(size) for size in sizes),
+        *told,
+    )
