@@ -3,6 +3,7 @@
 // Text from a report only ever becomes textContent, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
+const LETTER = 7.2; // the width of a letter of a name, a little more than it is
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 function bytes(size) {
@@ -12,9 +13,9 @@ function bytes(size) {
   return (size < 0 ? "−" : "") + value.toFixed(digits) + " " + UNITS[unit];
 }
 
-function clock(seconds, step) {
+function clock(seconds, step, longest = seconds) {
   if (step < 1) return seconds.toFixed(step < 0.1 ? 2 : 1) + " s";
-  if (seconds < 60 && step < 60) return Math.round(seconds) + " s";
+  if (longest < 60 && step < 60) return Math.round(seconds) + " s";
   const whole = Math.round(seconds), two = (n) => String(n).padStart(2, "0");
   const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
   if (hours && step >= 60) return hours + ":" + two(minutes) + " h";
@@ -82,7 +83,7 @@ class Chart {
     this.root = root;
     this.spec = spec;
     this.group = group;
-    for (const one of spec.series) { one.t = one.t || spec.t; one.shown = true; }
+    for (const one of spec.series) { one.t = one.t || spec.t; }
     group.charts.push(this);
     const heading = element("div", "chart-head", root);
     element("h3", "", heading, spec.title);
@@ -102,13 +103,13 @@ class Chart {
 
   legend(parent) {
     const list = element("div", "legend", parent);
-    this.spec.series.forEach((one, number) => {
+    this.spec.series.forEach((one) => {
       const key = element("button", "key", list);
       key.type = "button";
       key.title = "Show or hide";
-      element("span", "swatch s" + number, key);
+      element("span", "swatch s" + one.colour, key);
       key.append(one.name);
-      key.setAttribute("aria-pressed", "true");
+      key.setAttribute("aria-pressed", String(one.shown));
       key.addEventListener("click", () => {
         one.shown = !one.shown;
         key.setAttribute("aria-pressed", String(one.shown));
@@ -120,8 +121,11 @@ class Chart {
 
   whole() {
     let high = this.spec.until;
-    const reach = 1.5 * high; // a forecast far ahead must not squeeze what was measured
-    for (const line of this.spec.lines) high = Math.max(high, Math.min(reach, line.to[0] * 1.02));
+    // A forecast far ahead must not squeeze what was measured: only its direction is shown then.
+    const until = high;
+    for (const line of this.spec.lines) {
+      if (line.kind === "forecast") high = Math.max(high, line.to[0] * 1.03 <= 1.6 * until ? line.to[0] * 1.03 : 1.12 * until);
+    }
     return [0, high > 0 ? high : 1];
   }
 
@@ -147,7 +151,10 @@ class Chart {
     const [low, high] = this.extent(from, to);
     let top = high || 1;
     for (const limit of this.spec.limits) if (limit.v <= 2 * high) top = Math.max(top, limit.v);
-    for (const line of this.spec.lines) if (line.to[0] <= to * 1.01) top = Math.max(top, line.to[1]);
+    for (const line of this.spec.lines) {
+      const ahead = (Math.min(to, line.to[0]) - line.from[0]) / (line.to[0] - line.from[0] || 1);
+      if (ahead > 0) top = Math.max(top, Math.min(line.from[1] + ahead * (line.to[1] - line.from[1]), 1.6 * top));
+    }
     const isNarrow = this.group.range && low > 0.5 * top;
     const bottom = isNarrow ? low - 0.15 * (top - low || top) : 0;
     return [Math.max(0, bottom), top + 0.1 * (top - Math.max(0, bottom))];
@@ -166,16 +173,20 @@ class Chart {
     if (this.svg) this.svg.remove();
     this.svg = svg("svg", { width, height: box.bottom + 24, role: "img", "aria-label": spec.title + " over time" });
     this.plot.prepend(this.svg);
-    const name = "clip-" + spec.what;
-    const clip = svg("clipPath", { id: name }, svg("defs", {}, this.svg));
-    svg("rect", { x: box.left, y: 0, width: box.right - box.left, height: box.bottom }, clip);
-    this.clip = "url(#" + name + ")";
+    const defs = svg("defs", {}, this.svg);
+    const clipTo = (name, y) => {
+      const id = name + "-" + spec.what, clip = svg("clipPath", { id }, defs);
+      svg("rect", { x: box.left, y, width: box.right - box.left, height: box.bottom - y }, clip);
+      return "url(#" + id + ")";
+    };
+    this.clip = clipTo("all", 0);
     this.drawPhases(from, to);
     this.drawAxes(from, to, low, high);
-    const marks = svg("g", { "clip-path": this.clip }, this.svg);
+    this.labels = [];
+    this.drawLimits(low, high);
+    const marks = svg("g", { "clip-path": clipTo("plot", box.top) }, this.svg);
     for (let n = spec.series.length - 1; n >= 0; n -= 1) this.drawSeries(n, from, to, marks);
     this.drawLines(marks, from, to);
-    this.drawLimits(low, high);
     this.cross = svg("line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" }, this.svg);
     this.dots = svg("g", {}, this.svg);
     this.pick = svg("rect", { class: "pick", y: box.top, height: box.bottom - box.top, width: 0 }, this.svg);
@@ -197,7 +208,7 @@ class Chart {
       if (!spec.strip) continue;
       svg("rect", { class: "phase " + kind, x: x0, width: Math.max(1, wide - 1), y: 2 + 18 * lane, height: 16, rx: 2 }, group);
       const room = Math.floor((wide - 8) / 6.4);
-      const short = label.replace(/^epoch /, "");
+      const short = label.replace(/^epoch /, "").replace(/^first step$/, "first");
       const said = label.length <= room ? label : short.length <= room ? short : "";
       if (said) svg("text", { class: "phase-name", x: x0 + 4, y: 14 + 18 * lane }, group, said);
     }
@@ -215,7 +226,7 @@ class Chart {
     for (const at of ticks(from, to, step)) {
       const x = this.sx(at);
       if (x > box.right - 14) continue;
-      const told = spec.x === "s" ? clock(at, step) : Number(at.toPrecision(6)) + " ms";
+      const told = spec.x === "s" ? clock(at, step, to) : Number(at.toPrecision(6)) + " ms";
       svg("text", { x, y: box.bottom + 17, "text-anchor": "middle" }, axes, told);
       svg("line", { x1: x, x2: x, y1: box.bottom, y2: box.bottom + 4 }, axes);
     }
@@ -254,12 +265,25 @@ class Chart {
     const path = "M" + points.map(([x, y]) => x.toFixed(1) + " " + y.toFixed(1)).join("L");
     if (number === 0 && this.spec.t.length) {
       const base = this.box.bottom;
-      svg("path", { class: "area s" + number, d: path + "L" + points[points.length - 1][0].toFixed(1) + " " + base + "L" + points[0][0].toFixed(1) + " " + base + "Z" }, parent);
+      svg("path", { class: "area s" + one.colour, d: path + "L" + points[points.length - 1][0].toFixed(1) + " " + base + "L" + points[0][0].toFixed(1) + " " + base + "Z" }, parent);
     }
     // A figure that is read rarely is shown as what it is: a few points.
     const isRare = points.length > 1 && points.length < 0.2 * one.t.length && one.v.includes(null);
-    svg("path", { class: "series s" + number + (isRare ? " rare" : ""), d: path, "data-points": points.length }, parent);
-    if (isRare) for (const [x, y] of points) svg("circle", { class: "dot s" + number, cx: x, cy: y, r: 3 }, parent);
+    svg("path", { class: "series s" + one.colour + (isRare ? " rare" : ""), d: path, "data-points": points.length }, parent);
+    if (isRare) for (const [x, y] of points) svg("circle", { class: "dot s" + one.colour, cx: x, cy: y, r: 3 }, parent);
+  }
+
+  // A name that ends at `right`, moved up or down to where no other name is.
+  label(kind, text, right, y, parent, anchor = "end") {
+    const { box } = this, wide = LETTER * text.length;
+    const x1 = Math.max(right, Math.min(box.right, box.left + 4 + wide)), x0 = x1 - wide;
+    const isFree = (at) => at > box.top + 10 && at < box.bottom && !this.labels.some(
+      (one) => x0 < one.x1 + 4 && one.x0 < x1 + 4 && Math.abs(at - one.y) < 17);
+    const tries = [0, -17, 17, -34, 34, 51, 68].map((shift) => Math.max(box.top + 11, y) + shift);
+    const at = tries.find(isFree);
+    if (at === undefined) return;
+    this.labels.push({ x0, x1, y: at });
+    svg("text", { class: "halo " + kind, x: anchor === "end" ? x1 : x0, y: at, "text-anchor": anchor }, parent, text);
   }
 
   drawLines(parent, from, to) {
@@ -271,16 +295,14 @@ class Chart {
       if (line.kind === "forecast" && line.to[0] <= to) svg("circle", { class: "forecast-end", cx: x1, cy: y1, r: 4 }, parent);
       if (line.to[0] < from || line.from[0] > to) continue;
       const left = Math.max(x0, box.left), right = Math.min(x1, box.right);
-      const middle = (left + right) / 2, slope = (y1 - y0) / (x1 - x0 || 1);
-      const y = Math.max(box.top + 12, y0 + slope * (middle - x0) - (line.kind === "growth" ? 14 : 10));
-      const isRoomLeft = middle - box.left > 6.6 * line.name.length;
-      svg("text", { class: "halo " + line.kind + "-name", x: isRoomLeft ? middle - 6 : box.left + 4, y, "text-anchor": isRoomLeft ? "end" : "start" }, parent, line.name);
+      const at = line.kind === "growth" ? (left + right) / 2 : right, slope = (y1 - y0) / (x1 - x0 || 1);
+      this.label(line.kind + "-name", line.name, at - 8, y0 + slope * (at - x0) - 12, parent);
     }
     const end = spec.end;
     if (end && end.t >= from && end.t <= to) {
       const x = Math.min(this.sx(end.t), box.right - 1);
       svg("line", { class: "end" + (end.bad ? " bad" : ""), x1: x, x2: x, y1: box.top, y2: box.bottom }, parent);
-      svg("text", { class: "halo end-name" + (end.bad ? " bad" : ""), x: x - 6, y: box.bottom - 8, "text-anchor": "end" }, parent, end.name);
+      this.label("end-name" + (end.bad ? " bad" : ""), end.name, x - 6, box.bottom - 8, parent);
     }
   }
 
@@ -293,8 +315,8 @@ class Chart {
       isShown = true;
       svg("line", { class: "limit", x1: box.left, x2: box.right, y1: y, y2: y }, this.svg);
       const full = told + " · " + limit.name;
-      const fits = full.length * 6.6 < box.right - box.left;
-      svg("text", { class: "halo limit-name", x: box.left + 6, y: y - 6 }, this.svg, fits ? full : told);
+      const said = full.length * LETTER < box.right - box.left ? full : told;
+      this.label("limit-name", said, box.left + 6 + LETTER * said.length, y - 6, this.svg, "start");
     }
     this.far.textContent = isShown ? "" : beyond.slice(0, 1).join();
   }

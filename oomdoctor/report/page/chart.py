@@ -18,7 +18,7 @@ _INNER = ("first_step", "validation", "checkpoint")
 
 HOST_SERIES = (
     ("rss_bytes", "the program (RSS)"),
-    ("uss_bytes", "what is its alone (USS)"),
+    ("uss_bytes", "its own (USS)"),
     ("container_bytes", "the container"),
     ("swap_bytes", "swap"),
 )
@@ -48,14 +48,20 @@ def _chart(
     columns = {key: [_size(moment, key) for moment in moments] for key, _ in names}
     columns = {key: sizes for key, sizes in columns.items() if any(sizes)}
     kept = kept_indices(list(columns.values()), MOST_BUCKETS)
+    aside = _aside(recording)
     return {
         "what": what,
         "x": "s",
         "title": {"host": "RAM", "device": "Device memory"}[what],
         "t": [round(moments[index].seconds, 3) for index in kept],
         "series": [
-            {"name": name, "v": [columns[key][index] for index in kept]}
-            for key, name in names
+            {
+                "name": name,
+                "colour": number,
+                "shown": key not in aside,
+                "v": [columns[key][index] for index in kept],
+            }
+            for number, (key, name) in enumerate(names)
             if key in columns
         ],
         "limits": [
@@ -70,6 +76,13 @@ def _chart(
         "end": _end(recording),
         "until": recording.seconds,
     }
+
+
+def _aside(recording: Recording) -> set[str]:
+    """Which series wait for a click: others share the container, unless its limit binds."""
+    limit = recording.limit_of("host")
+    binds = limit is not None and "cgroup" in limit.source
+    return {"uss_bytes"} if binds else {"uss_bytes", "container_bytes"}
 
 
 def kept_indices(columns: Sequence[Sequence[int | None]], buckets: int) -> list[int]:
@@ -133,18 +146,23 @@ def _growth_lines(profile: Profile, what: str) -> list[dict[str, Any]]:
 
 
 def _forecast_lines(profile: Profile, what: str) -> list[dict[str, Any]]:
-    last = profile.recording.seconds
+    leaks = {growth.what: growth for growth in profile.growths if growth.kind == "leak"}
     lines = []
     for forecast in profile.forecasts:
         if forecast.what != what or forecast.seconds_left <= 0:
             continue
+        # A run that ended gave its memory back: the line goes on from where it last grew.
+        leak = leaks.get(what)
+        start = profile.recording.seconds if leak is None else leak.end_seconds
+        held = forecast.now_bytes if leak is None else leak.end_bytes
+        left = max(0.0, (forecast.limit_bytes - held) / forecast.bytes_per_second)
         where = f" near epoch {forecast.epoch}" if forecast.epoch is not None else ""
         lines.append(
             {
                 "kind": "forecast",
                 "name": f"limit reached{where}",
-                "from": [last, forecast.now_bytes],
-                "to": [last + forecast.seconds_left, forecast.limit_bytes],
+                "from": [start, held],
+                "to": [start + left, forecast.limit_bytes],
             }
         )
     return lines
@@ -170,7 +188,9 @@ def step_chart(recording: Recording) -> dict[str, Any] | None:
         "x": "ms",
         "title": f"Within step {breakdown.step}",
         "t": [round(time, 4) for time in times],
-        "series": [{"name": "in use", "v": [sizes[index] for index in kept]}],
+        "series": [
+            {"name": "in use", "colour": 0, "shown": True, "v": [sizes[index] for index in kept]}
+        ],
         "limits": [],
         "lines": [],
         "phases": [],
@@ -195,7 +215,11 @@ def comparison_charts(one: Profile, other: Profile) -> list[dict[str, Any]]:
             kept = kept_indices([sizes], MOST_BUCKETS)
             if any(sizes):
                 times = [round(moments[index].seconds, 3) for index in kept]
-                series.append({"name": letter, "t": times, "v": [sizes[index] for index in kept]})
+                drawn_sizes = [sizes[index] for index in kept]
+                colour = len(series) * 3
+                series.append(
+                    {"name": letter, "colour": colour, "shown": True, "t": times, "v": drawn_sizes}
+                )
         limits = {
             (printable(limit.source), limit.limit_bytes)
             for profile in (one, other)

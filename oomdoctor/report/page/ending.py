@@ -10,7 +10,7 @@ from oomdoctor.report import text
 from oomdoctor.report.of_diagnosis import CAUSES_IN_WORDS, diagnosis_lines
 from oomdoctor.report.of_report import view_report
 from oomdoctor.report.page import words
-from oomdoctor.report.page.markup import Safe, join, tag
+from oomdoctor.report.page.markup import Safe, join, tag, with_code
 from oomdoctor.report.page.parts import code_block, folded, section, table
 from oomdoctor.units import format_bytes
 
@@ -112,7 +112,7 @@ def rest(report: Report) -> Safe:
     folder = report.facts.profile.folder
     where = f" The recording is in {folder}." if folder else ""
     return join(
-        section("notes", "Notes", tag("ul", *(tag("li", note) for note in notes)))
+        section("notes", "Notes", tag("ul", *(tag("li", with_code(note)) for note in notes)))
         if notes
         else None,
         folded("The report as text, to paste into an issue", code_block(as_text.rstrip())),

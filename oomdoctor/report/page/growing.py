@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from oomdoctor.recording import Growth, Phase, Profile
-from oomdoctor.report.of_profile import KINDS_IN_WORDS
 from oomdoctor.report.page import words
-from oomdoctor.report.page.markup import Child, Safe, join, tag
+from oomdoctor.report.page.markup import Child, Safe, join, tag, with_code
 from oomdoctor.report.page.parts import bar, section, table
 from oomdoctor.units import format_bytes
 
@@ -19,7 +18,7 @@ def growth(profile: Profile) -> Safe | None:
         return None
     headers = ("what", "it is", "where", "from", "to", "rose by", "in each step", "each epoch")
     rows = [_growth_row(one) for one in profile.growths]
-    evidence = [tag("li", said) for one in profile.growths for said in one.evidence]
+    evidence = [tag("li", with_code(said)) for one in profile.growths for said in one.evidence]
     coming = [one.text for one in profile.forecasts if one.text]
     return section(
         "growth",
@@ -36,7 +35,7 @@ def _growth_row(one: Growth) -> tuple[Child, ...]:
     is_leak = one.kind == "leak"
     return (
         words.PLACES.get(one.what, one.what),
-        f"{KINDS_IN_WORDS.get(one.kind, one.kind)}{sure}",
+        f"{words.KINDS.get(one.kind, one.kind)}{sure}",
         one.phase or "–",
         format_bytes(one.start_bytes),
         format_bytes(one.end_bytes),

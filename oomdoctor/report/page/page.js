@@ -64,15 +64,21 @@ Chart.prototype.point = function (time, isHere) {
   if (time === null) return;
   const { spec, box } = this, rows = [];
   let snapped = null;
-  spec.series.forEach((one, number) => {
+  spec.series.forEach((one) => {
     if (!one.shown) return;
     const i = this.nearest(one, time);
     if (i === null) return;
     if (snapped === null) snapped = one.t[i];
-    rows.push([number, one.name, one.v[i]]);
-    svg("circle", { class: "dot s" + number, cx: this.sx(one.t[i]), cy: this.sy(one.v[i]), r: 3.5 }, this.dots);
+    rows.push([one.colour, one.name, one.v[i]]);
+    svg("circle", { class: "dot s" + one.colour, cx: this.sx(one.t[i]), cy: this.sy(one.v[i]), r: 3.5 }, this.dots);
   });
-  if (snapped === null) return;
+  if (snapped === null) {
+    const coming = spec.lines.find((line) => line.kind === "forecast" && line.from[0] <= time && time <= line.to[0]);
+    if (!coming) return;
+    const share = (time - coming.from[0]) / (coming.to[0] - coming.from[0]);
+    rows.push([0, "forecast", coming.from[1] + share * (coming.to[1] - coming.from[1])]);
+    snapped = time;
+  }
   const x = this.sx(snapped);
   this.cross.setAttribute("x1", x);
   this.cross.setAttribute("x2", x);
@@ -103,9 +109,9 @@ Chart.prototype.tell = function (time, rows, x) {
   if (step >= 0 && phases.length) where.push("step " + spec.steps[step][1].toLocaleString("en"));
   element("div", "tip-time", tip, said);
   if (where.length) element("div", "tip-where", tip, where.join(" · "));
-  for (const [number, name, value] of rows) {
+  for (const [colour, name, value] of rows) {
     const row = element("div", "tip-row", tip);
-    element("span", "swatch s" + number, row);
+    element("span", "swatch s" + colour, row);
     element("span", "tip-name", row, name);
     element("span", "tip-value", row, bytes(value));
   }

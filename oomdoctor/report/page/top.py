@@ -7,7 +7,6 @@ import time
 from oomdoctor.facts import Diagnosis
 from oomdoctor.findings import Finding, Outcome, Report
 from oomdoctor.recording import Profile, Recording
-from oomdoctor.report.of_profile import KINDS_IN_WORDS
 from oomdoctor.report.of_report import headline, remedy
 from oomdoctor.report.of_scripts import once_for_each_rule
 from oomdoctor.report.page import words
@@ -101,9 +100,10 @@ def tiles(profile: Profile, diagnosis: Diagnosis | None) -> Safe:
         size = limit.limit_bytes if limit else None
         drawn.append(_tile_of_limit("Highest device memory", peak, size))
     growth = profile.leak or (profile.growths[0] if profile.growths else None)
-    if growth is not None:
+    is_beside = asked is not None and growth is not None and growth.kind in ("flat", "unclear")
+    if growth is not None and not is_beside:
         during = f", during {growth.phase}" if growth.phase else ""
-        told = KINDS_IN_WORDS[growth.kind] + (during if growth.kind == "leak" else "")
+        told = words.KINDS[growth.kind] + (during if growth.kind == "leak" else "")
         place = "RAM" if growth.what == "host" else "device memory"
         drawn.append(_tile(f"Growth of {place}", words.rate(growth), told))
     coming = [one for one in profile.forecasts if one.seconds_left > 0]

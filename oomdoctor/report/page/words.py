@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from oomdoctor.recording import End, Growth, Recording
+from oomdoctor.report.of_profile import KINDS_IN_WORDS
 from oomdoctor.units import format_bytes
 
+KINDS = {**KINDS_IN_WORDS, "unclear": "what it was cannot be told"}
 PLACES = {"host": "RAM", "device": "Device memory"}
 
 
