@@ -207,7 +207,7 @@ def comparison_charts(one: Profile, other: Profile) -> list[dict[str, Any]]:
         ("host", "rss_bytes", "RAM"),
         ("device", "allocator_bytes", "Device memory"),
     ):
-        series = []
+        series: list[dict[str, Any]] = []
         for letter, profile in (("A", one), ("B", other)):
             recording = profile.recording
             moments: Sequence[Sample | Step] = recording.samples or recording.steps
