@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,13 @@ def _rendered(
 
     if format_ == "markdown":
         from oomdoctor.report import markdown
+        from oomdoctor.report.of_report import part_views
 
-        # A comment in a pull request folds the parts away, so all of them can be there.
-        has_parts = bool(getattr(value, "parts", ()))
-        return markdown.render(view_of(value, verbose=verbose or has_parts))
+        view = view_of(value, verbose=verbose)
+        if getattr(value, "parts", ()) and not verbose:
+            # A comment in a pull request folds them away, so what is not well can be there.
+            view = replace(view, details=part_views(_as_report(value), with_good=False))
+        return markdown.render(view)
     colour = to_terminal and wants_colour()
     return text.render(view_of(value, verbose=verbose), colour=colour)
 

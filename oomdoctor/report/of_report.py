@@ -81,8 +81,6 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
 
 def _view_gate(report: Report, *, verbose: bool) -> View:
     shown, more = of_gate.remedies(report, most=None if verbose else MAX_REMEDIES)
-    parts = report.parts if verbose else ()
-    details = tuple(replace(view_report(part), title=of_gate.part_name(part)) for part in parts)
     return View(
         title=f"oomdoctor {report.command}",
         state="does_not_fit" if of_gate.new_errors(report) else report.verdict,
@@ -91,8 +89,14 @@ def _view_gate(report: Report, *, verbose: bool) -> View:
         remedies=shown,
         more_remedies=more,
         notes=tuple(printable(note) for note in report.notes),
-        details=details,
+        details=part_views(report, with_good=True) if verbose else (),
     )
+
+
+def part_views(report: Report, *, with_good: bool) -> tuple[View, ...]:
+    """Return a view of each part; those that fit and have no remedy only where asked for."""
+    views = [replace(view_report(part), title=of_gate.part_name(part)) for part in report.parts]
+    return tuple(view for view in views if with_good or view.state != "fits" or view.remedies)
 
 
 def headline(report: Report) -> str:
@@ -174,6 +178,8 @@ def remedy(finding: Finding, *, where: str = "") -> Remedy:
         gains.append(f"saves {format_bytes(finding.saves_bytes)}")
     if finding.makes_it_fit:
         gains.append("makes it fit")
+    if finding.is_known:
+        gains.append("known")
     return Remedy(
         state={"error": "does_not_fit", "warning": "warning"}.get(finding.severity.value, "info"),
         title=finding.fix.title if finding.fix else finding.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from oomdoctor.report.escape import shorten
 from oomdoctor.report.view import SYMBOLS, Line, Place, Remedy, Table, View
 
 WIDTH = 80
@@ -59,7 +60,8 @@ def render(view: View, *, colour: bool = False) -> str:
     if view.notes:
         blocks.append("\n".join(_fill(f"note: {note}", "      ") for note in view.notes))
     for part in view.details:
-        blocks.append(_bold(f"{'-' * 3} {part.title} ".ljust(WIDTH, "-"), colour))
+        title = shorten(part.title, WIDTH - 8)
+        blocks.append(_bold(f"--- {title} ".ljust(WIDTH, "-"), colour))
         blocks.append(render(part, colour=colour).rstrip("\n"))
     return "\n\n".join(blocks) + "\n"
 
