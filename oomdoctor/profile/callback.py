@@ -27,6 +27,7 @@ FIRST_CHECK_AT = 40
 """Steps that must have been seen."""
 SHARE_OF_TIME = 0.005
 LEAST_SECONDS_BETWEEN_STEPS = 0.02
+COUNTS_TO_TELL = 3
 STOP_AT_SHARE = 0.92
 """Of the limit: saving the model needs some of the rest."""
 
@@ -210,12 +211,12 @@ class MemoryCallback:
         return step
 
     def _check(self, is_last: bool = False) -> None:
-        """Judge what was seen. A first suspicion is put to the test by collecting garbage."""
+        """Judge what was seen.
+
+        A first suspicion is put to the test by collecting garbage. What is kept is counted only
+        while there is one, because counting is costly, and three counts tell what grows.
+        """
         began = time.monotonic()
-        with self._lock:
-            lines = self._census.take(self._count)
-            for line in lines:
-                self._suspects[line.kind, line.what] = _suspect(line)
         profile = self.profile
         if profile.leak is None:
             self._found = 0
@@ -223,14 +224,20 @@ class MemoryCallback:
             self._found += 1
             if self._found == 1 and not is_last:
                 gc.collect()
-            elif not self._told or (profile.forecasts and _is_soon(profile)):
+            self._count_kept()
+            is_sure = self._found >= COUNTS_TO_TELL or is_last
+            if is_sure and (not self._told or (profile.forecasts and _is_soon(profile))):
                 self._warn(profile)
         took = time.monotonic() - began
         # Soon again while a suspicion is open, else at a fixed share of the time.
-        grow = 1.1 if self._found == 1 else 1.25
-        self._next_check = int(self._seen * grow) + 1
-        wait = 0.0 if self._found == 1 else took / SHARE_OF_TIME
-        self._free_at = self._now() + wait
+        is_open = 0 < self._found < COUNTS_TO_TELL
+        self._next_check = int(self._seen * (1.1 if is_open else 1.25)) + 1
+        self._free_at = self._now() + (0.0 if is_open else took / SHARE_OF_TIME)
+
+    def _count_kept(self) -> None:
+        with self._lock:
+            for line in self._census.take(self._count):
+                self._suspects[line.kind, line.what] = _suspect(line)
 
     def _warn(self, profile: Profile) -> None:
         leak = profile.leak

@@ -1,8 +1,8 @@
 """Counts what a Python program keeps: graphs, models, iterators, and containers that only grow.
 
 A census walks all objects the garbage collector knows, which takes tens of milliseconds in a
-program with TensorFlow. So it is taken often at first and then so rarely that it costs no more
-than one hundredth of the time. Objects are looked at, never held or changed.
+program with TensorFlow. So it is taken only while memory grows, often at first and then so rarely
+that it costs no more than one hundredth of the time. Objects are looked at, never held or changed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ LOOK_EVERY_SECONDS = 0.25
 SHARE_OF_TIME = 0.01
 LEAST_LENGTH = 8
 LEAST_HELD_BYTES = 1 << 20
+LEAST_GROWTH_BYTES = 8 << 20
+"""Since the last census: a program that rests is not looked at."""
 MOST_NAMED = 3
 _CONTAINERS = frozenset((list, dict, set, deque))
 _ADVICE = {
@@ -123,16 +125,21 @@ def count_now_and_then(inside: Inside) -> None:
 
     def run() -> None:
         census, pause, left = Census(), FIRST_AFTER_SECONDS, FIRST_AFTER_SECONDS
-        is_training = False
+        is_training, level = False, 0
         while True:
             time.sleep(LOOK_EVERY_SECONDS)
+            if inside.is_paused:
+                continue
             left -= LOOK_EVERY_SECONDS
             if inside.step and not is_training:
                 # What is made before the first step is made once.
                 census, pause, is_training = Census(), FIRST_AFTER_SECONDS, True
                 left = pause
-            if left > 0:
+            held = inside.meter.rss_bytes() or 0
+            if left > 0 or held < level + LEAST_GROWTH_BYTES:
+                level = min(level, held)
                 continue
+            level = held
             began = time.thread_time()
             try:
                 for line in census.take(inside.step):

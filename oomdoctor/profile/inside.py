@@ -34,6 +34,8 @@ class Inside:
         self.meter = Meter()
         self.step = 0
         self.epoch = 0
+        self.is_paused = False
+        """Whether nothing is counted for now; the benchmark compares with and without."""
         self._began = settings.began
         self._lines: Appender | None = Appender(os.path.join(settings.folder, INSIDE))
         self._open: set[str] = set()
