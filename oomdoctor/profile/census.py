@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FIRST_AFTER_SECONDS = 0.5
 LOOK_EVERY_SECONDS = 0.25
+FIRST_CENSUSES = 4
+"""These follow each other quickly: it takes three to see that something only grows."""
 SHARE_OF_TIME = 0.01
 LEAST_LENGTH = 8
 LEAST_HELD_BYTES = 1 << 20
@@ -125,7 +127,7 @@ def count_now_and_then(inside: Inside) -> None:
 
     def run() -> None:
         census, pause, left = Census(), FIRST_AFTER_SECONDS, FIRST_AFTER_SECONDS
-        is_training, level = False, 0
+        is_training, level, taken = False, 0, 0
         while True:
             time.sleep(LOOK_EVERY_SECONDS)
             if inside.is_paused:
@@ -134,7 +136,7 @@ def count_now_and_then(inside: Inside) -> None:
             if inside.step and not is_training:
                 # What is made before the first step is made once.
                 census, pause, is_training = Census(), FIRST_AFTER_SECONDS, True
-                left = pause
+                left, taken = pause, 0
             held = inside.meter.rss_bytes() or 0
             if left > 0 or held < level + LEAST_GROWTH_BYTES:
                 level = min(level, held)
@@ -146,8 +148,9 @@ def count_now_and_then(inside: Inside) -> None:
                     inside.write(line)
             except Exception:  # objects change while they are looked at
                 pass
-            took = time.thread_time() - began
-            pause = left = min(2 * pause, max(took / SHARE_OF_TIME, FIRST_AFTER_SECONDS))
+            took, taken = time.thread_time() - began, taken + 1
+            pause = 2 * pause if taken < FIRST_CENSUSES else took / SHARE_OF_TIME
+            left = pause = max(pause, FIRST_AFTER_SECONDS)
 
     threading.Thread(target=run, name="oomdoctor-census", daemon=True).start()
 

@@ -8,11 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 
 import oomdoctor
 
 HOME = Path(oomdoctor.__file__).parent.parent
 SCRIPTS = HOME / "fixtures" / "scripts_profile"
+
+
+# A busy machine must not fail a test: none of them is about time.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture
