@@ -24,7 +24,7 @@ from oomdoctor.facts import Estimate, LayerBytes
 from oomdoctor.units import DTYPE_BYTES
 
 STEPS = 4
-LOW, HIGH = 0.75, 1.18
+LOW, HIGH = 0.75, 1.25
 """The interval around the likely figure; see tests/benchmarks/estimate_accuracy.py."""
 SMALL_BYTES = 5 * 1024**2
 """What small models were seen to hold beyond that: buffers and constants not followed here."""

@@ -3,10 +3,12 @@
     python tests/benchmarks/estimate_accuracy.py --quick
     python tests/benchmarks/estimate_accuracy.py --output build/accuracy --truths build/truths.csv
 
-Truth is `oomdoctor.measure`: TensorFlow's BFC allocator, inter-op threads = 1, the median peak of
-the steps after the first. Measured peaks are kept in the `--truths` file and used again, so a run
-can be interrupted. With `--spread` the same cases are measured with TensorFlow's own number of
-threads, too. The limits are the ones the estimate promises; the exit code says whether they hold.
+Truth is measured (`estimate_truth.py`): TensorFlow's BFC allocator, inter-op threads = 1, the
+median peak of several steps of several graphs; lowest and highest stand beside it. Measured peaks
+are kept in the `--truths` file and used again, so a run can be interrupted. With `--spread` the
+same cases are measured with TensorFlow's own number of threads, too. The limits are the ones the
+estimate promises; the upper bound must hold for the highest step seen, not only for the median.
+The exit code says whether they hold.
 
 The alternatives: the sum of all layers' outputs (a popular snippet), torchinfo's rule (outputs
 twice), four times the parameters, and Grappler's own estimate for a virtual cluster.
@@ -30,7 +32,7 @@ import estimate_truth as truths
 
 TRUTHS = Path(__file__).with_name("estimate_truths.csv")
 MEDIAN_LIMIT, P95_LIMIT = 0.035, 0.12
-QUICK = ("mlp", "cnn", "vgg_like", "transformer", "lstm", "vision_transformer", "autoencoder")
+QUICK = ("mlp", "unet", "recommender", "transformer", "autoencoder")
 OPTIMIZERS = ("adam", "sgd")
 PRECISIONS = ("float32", "mixed_float16")
 ALTERNATIVES = ("sum_of_outputs", "twice_outputs", "four_times_parameters", "grappler")
@@ -141,7 +143,8 @@ def table(arguments: argparse.Namespace) -> Any:
                     spread = f"{free['lowest']}-{free['highest']}" if free else ""
                     rows.append(
                         {**named, "held_out": case.name in held_out, "measured": truth["peak"],
-                         "highest": truth["highest"], "threads_spread": spread, **row}
+                         "lowest": truth["lowest"], "highest": truth["highest"],
+                         "threads_spread": spread, **row}
                     )  # fmt: skip
     frame = pd.DataFrame(rows)
     for name in (
@@ -163,11 +166,11 @@ def verdict(frame: Any) -> bool:
         if part.empty:
             continue
         errors = part.estimate_error.abs()
-        below = int((part.high < part.measured).sum())
+        below = int((part.high < part.highest).sum())
         print(
             f"{label}: {len(part)} cases of {part.model.nunique()} models, median "
             f"{errors.median():.1%}, 95th percentile {errors.quantile(0.95):.1%}, worst "
-            f"{errors.max():.1%}; upper bound below the peak in {below}"
+            f"{errors.max():.1%}; upper bound below the highest peak in {below}"
         )
         if label == "all":
             holds = errors.median() <= MEDIAN_LIMIT and errors.quantile(0.95) <= P95_LIMIT
@@ -222,7 +225,6 @@ def main() -> int:
         "--truths", type=Path, default=Path(__file__).with_name("estimate_truths.csv")
     )
     parser.add_argument("--output", type=Path, default=Path("estimate_accuracy"))
-    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--spread", action="store_true", help="also measure with all threads")
     parser.add_argument("--no-measure", action="store_true", help="use the truths there are")
     parser.add_argument("--grappler", action="store_true", help="also ask Grappler (traces again)")
@@ -237,22 +239,22 @@ def main() -> int:
         arguments.models = list(QUICK)
     if not arguments.no_measure:
         wanted = [
-            (case.name, optimizer, precision, case.batches)
+            # Half precision is slow on a CPU, so large batches are left out there.
+            (case.name, optimizer, precision, case.batches[: 2 if precision == "float32" else 1])
             for precision in arguments.precisions
             for optimizer in OPTIMIZERS
             for case in models.CASES
             if not arguments.models or case.name in arguments.models
         ]
         for threads in (1, 0) if arguments.spread else (1,):
-            for line in truths.measure(
-                wanted, arguments.truths, threads=threads, steps=arguments.steps
-            ):
+            for line in truths.measure(wanted, arguments.truths, threads=threads):
                 print(line, file=sys.stderr)
     frame = table(arguments)
     frame.to_csv(arguments.output.with_suffix(".csv"), index=False)
     arguments.output.with_suffix(".svg").write_text(scatter(frame))
-    shown = frame[["model", "optimizer", "precision", "batch", "held_out", "measured", "estimate",
-                   "low", "high", "estimate_error", "sum_of_outputs_error", "twice_outputs_error",
+    shown = frame[["model", "optimizer", "precision", "batch", "held_out", "measured",
+                   "lowest", "highest", "estimate", "low", "high", "estimate_error",
+                   "sum_of_outputs_error", "twice_outputs_error",
                    "four_times_parameters_error", "grappler_error", "threads_spread"]]  # fmt: skip
     print(shown.to_string(index=False, float_format=lambda value: f"{value:+.1%}"))
     return 0 if verdict(frame) else 1

@@ -86,7 +86,43 @@ def transformer() -> Any:
     return _compiled(keras.Model(inputs, outputs))
 
 
-BATCHES = {"mlp": 1024, "cnn": 64, "mobilenet": 64, "lstm": 256, "transformer": 16}
+def gru() -> Any:
+    """Return another recurrent network, on longer sequences."""
+    import keras
+
+    return _compiled(
+        [keras.Input((100, 32)), keras.layers.GRU(96), keras.layers.Dense(10, "softmax")]
+    )
+
+
+def recommender() -> Any:
+    """Return two embeddings: sparse gradients, updates by row."""
+    import keras
+    from keras import layers
+
+    user, item = (keras.Input((1,), dtype="int32") for _ in range(2))
+    left = layers.Flatten()(layers.Embedding(20000, 32)(user))
+    right = layers.Flatten()(layers.Embedding(8000, 32)(item))
+    x = layers.Dense(256, "relu")(layers.Concatenate()([left, right]))
+    return _compiled(keras.Model([user, item], layers.Dense(2, "softmax")(x)))
+
+
+def patches() -> Any:
+    """Return attention over patches of a picture."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input((64, 64, 3))
+    x = layers.Reshape((64, 96))(layers.Conv2D(96, 8, strides=8)(inputs))
+    for _ in range(3):
+        x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 24)(x, x))
+        x = layers.LayerNormalization()(x + layers.Dense(96)(layers.Dense(384, "gelu")(x)))
+    outputs = layers.Dense(10, activation="softmax")(layers.GlobalAveragePooling1D()(x))
+    return _compiled(keras.Model(inputs, outputs))
+
+
+BATCHES = {"mlp": 1024, "cnn": 64, "mobilenet": 64, "lstm": 256, "transformer": 16, "gru": 512,
+           "recommender": 16384, "patches": 48}  # fmt: skip
 
 
 def _compiled(model: Any) -> Any:
