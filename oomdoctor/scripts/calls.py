@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts import checks_loops
+from oomdoctor.scripts import checks_data, checks_loops
 from oomdoctor.scripts.calls_data import array_method, dataset_method, make_array, make_dataset
 from oomdoctor.scripts.calls_model import (
     make_model_part,
@@ -238,7 +238,7 @@ def _builtin(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Val
     if name == "iter":
         return first
     if name == "len":
-        return Length() if isinstance(first, (Array, Dataset)) else Number()
+        return Length()
     if name in ("int", "float"):
         return first if isinstance(first, Length) else Number()
     if isinstance(first, Dataset):
@@ -316,6 +316,8 @@ def _maker_method(
         walker.training(node)
     if holder.kind == "tape" and name == "gradient":
         return Tensor()
+    if holder.kind == "datagen" and name == "flow":
+        checks_data.handed_over(walker, given.get(0, "x"))
     return None
 
 

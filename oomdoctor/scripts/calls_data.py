@@ -105,6 +105,8 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
         size = batch.value if isinstance(batch, Number) else None
         made = Dataset(is_batched=True, batch=node, content="samples")
         made = replace(made, batch_size=size if isinstance(size, int) else None)
+        if "batch_size" in given and batch is None and _is_none(given, "batch_size"):
+            made = Dataset(is_batched=False, content="samples")
         both = given.keywords.get("subset") == Text("both")
         return True, Items((made, made)) if both else made
     if name == "tensorflow_datasets.load":
@@ -126,6 +128,13 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
     if name == "tensorflow.data.Dataset.zip":
         return True, _zipped(given)
     return False, None
+
+
+def _is_none(given: Arguments, name: str) -> bool:
+    return any(
+        word.arg == name and isinstance(word.value, ast.Constant) and word.value.value is None
+        for word in given.node.keywords
+    )
 
 
 def _of_tfds(given: Arguments) -> Value:

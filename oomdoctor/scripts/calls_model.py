@@ -55,9 +55,8 @@ def model_method(
         walker.training(node)
     if name in ("fit", "evaluate", "predict"):
         data = given.get(0, "x")
-        for value in (data, given.keywords.get("validation_data")):
-            for array in checks_data.whole_arrays(value):
-                checks_data.loaded(walker, array)
+        checks_data.handed_over(walker, data)
+        checks_data.handed_over(walker, given.keywords.get("validation_data"))
         if name == "predict":
             checks_loops.predicted(walker, node, model)
         elif name == "fit":
@@ -153,6 +152,8 @@ def _listed(devices: ast.expr | None) -> int | None:
 def _of_keras(name: str, last: str, given: Arguments) -> Value:
     if name.startswith(("keras.layers.", "keras.metrics.")):
         return Maker("layer")
+    if last == "ImageDataGenerator":
+        return Maker("datagen")
     if name.startswith("keras.optimizers."):
         return Maker("optimizer")
     if name.startswith("keras.ops."):

@@ -79,6 +79,12 @@ def float64(walker: Walker, node: ast.Call, array: Array) -> None:
     walker.tell("bytes-to-float64", node, name=_receiver(node), is_fixable=can_fix)
 
 
+def handed_over(walker: Walker, value: Value) -> None:
+    """Tell of whole arrays that a model or a generator is given."""
+    for array in whole_arrays(value):
+        loaded(walker, array)
+
+
 def loaded(walker: Walker, array: Array) -> None:
     """Tell of what was read whole and is now handed over whole."""
     if array.size is not None:

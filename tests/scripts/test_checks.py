@@ -127,6 +127,20 @@ FOUND = {
         "(x, y), _ = keras.datasets.cifar100.load_data()\nx = (x - 127.5) / 127.5",
         ["bytes-to-float64"],
     ),
+    "arrays_given_to_a_generator_of_keras": (
+        """
+        from keras.preprocessing.image import ImageDataGenerator
+        x = np.load("x.npy")
+        batches = ImageDataGenerator(rotation_range=5).flow(x, y, batch_size=32)
+        """,
+        ["load-without-memory-map"],
+    ),
+    "decoded_pictures_shuffled_whole": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices(paths).map(read).shuffle(len(paths))
+        """,
+        ["shuffle-of-everything"],
+    ),
     "an_hdf5_dataset_read_whole": (
         """
         import h5py
@@ -392,6 +406,13 @@ CLEAN = {
         ds = keras.utils.image_dataset_from_directory("data")
         names = list(ds.class_names)
         y = np.concatenate([y for x, y in ds])
+        """,
+    "a_loader_that_does_not_batch": """
+        ds = keras.utils.image_dataset_from_directory("data", batch_size=None)
+        ds = ds.shuffle(1000).batch(32)
+        """,
+    "file_names_shuffled_before_they_are_read": """
+        ds = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).map(read).batch(32)
         """,
     "a_shuffle_after_unbatch": """
         ds = keras.utils.image_dataset_from_directory("data")
