@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oomdoctor._show import Readable
+from oomdoctor.comparison import Comparison
 from oomdoctor.recording import Profile
 
 # --------------------------------------------------------------------------- the machine
@@ -525,6 +526,7 @@ class Facts:
     tuning: Tuning | None = None
     diagnosis: Diagnosis | None = None
     profile: Profile | None = None
+    comparison: Comparison | None = None
     scripts: Scripts | None = None
     versions: tuple[tuple[str, str], ...] = ()
     """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""

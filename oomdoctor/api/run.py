@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomdoctor.api.conclude import conclude, installed
+from oomdoctor.errors import InputError
 from oomdoctor.facts import Facts, Machine, Memory, Workload
 from oomdoctor.findings import Report
 
@@ -49,6 +50,30 @@ def report_on(
     profile = profile_of(load(folder), str(Path(folder)))
     return report_of(
         profile, purpose=purpose, select=select, ignore=ignore, rules=rules, severities=severities
+    )
+
+
+def compare_runs(one: Report, other: Report) -> Report:
+    """Return what changed from one recorded run to another.
+
+    Args:
+        one: The report on the first, from `report_on`.
+        other: The report on the second.
+
+    Returns:
+        A report whose facts have the comparison, and whose parts are both reports. Its verdict is
+        that of the second run.
+    """
+    from oomdoctor.comparison import compare
+
+    first, second = one.facts.profile, other.facts.profile
+    if first is None or second is None:
+        raise InputError("Only reports on recorded runs can be compared: use report_on(folder).")
+    return Report(
+        command="profile",
+        verdict=other.verdict,
+        facts=Facts(comparison=compare(first, second)),
+        parts=(one, other),
     )
 
 

@@ -26,8 +26,8 @@ class _Passing(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split our options from the program: a script, `-m module` or `-c code`."""
-        takes_value = {
-            name: not (param.is_flag or param.count)
+        takes = {
+            name: 0 if param.is_flag or param.count else param.nargs
             for param in self.params
             if isinstance(param, click.Option)
             for name in param.opts
@@ -35,7 +35,7 @@ class _Passing(click.Command):
         index = 0
         while index < len(args) and args[index].startswith("-") and args[index] not in _STARTS:
             name, equals, _ = args[index].partition("=")
-            index += 2 if takes_value.get(name) and not equals else 1
+            index += 1 if equals else 1 + takes.get(name, 0)
         program = args[index:]
         if program[:1] == ["--"]:
             program = program[1:]
@@ -86,6 +86,13 @@ _STARTS = ("-", "-m", "-c", "--")
     help="Run nothing: report on the recording in DIR.",
 )
 @click.option(
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    type=click.Path(file_okay=False),
+    help="Run nothing: tell what changed from the recording in A to that in B.",
+)
+@click.option(
     "--format",
     "format_",
     type=click.Choice(["text", "json", "markdown"]),
@@ -100,6 +107,7 @@ def command(
     ctx: click.Context,
     /,
     source: str | None,
+    compare: tuple[str, str] | None,
     timeline: str | None,
     format_: str,
     fail_on: str,
@@ -115,11 +123,17 @@ def command(
     oomdoctor profile train.py --epochs 3
     oomdoctor profile --ram 8GiB --vram 6GiB -m mypackage.train
     oomdoctor profile --from oomdoctor-train-20260801-120000
+    oomdoctor profile --compare before/ after/
     """
     program = ctx.meta["oomdoctor.program"]
     _check_timeline(timeline)
+    if compare:
+        if program or source or timeline or _is_any(options, "ram", "vram", "trace_step"):
+            raise UsageError("--compare A B runs nothing: give it alone, or with --output DIR.")
+        _compare(*compare, options["output"], format_=format_, verbose=verbose)
+        return 0
     if source is not None:
-        if program or any(options[name] for name in ("ram", "vram", "output", "trace_step")):
+        if program or _is_any(options, "ram", "vram", "output", "trace_step"):
             raise UsageError("--from DIR runs nothing: give it alone, without a script.")
         report = _reported(Path(source), timeline)
         show(report, format_=format_, output=None, verbose=verbose)
@@ -131,6 +145,29 @@ def command(
     except (OomDoctorError, OSError) as error:
         click.echo(f"oomdoctor: {error} The recording is in {folder}.", err=True)
     return code
+
+
+def _is_any(options: dict[str, Any], *names: str) -> bool:
+    return any(options[name] for name in names)
+
+
+def _compare(one: str, other: str, output: str | None, *, format_: str, verbose: bool) -> None:
+    """Show what changed, after writing its page to the folder named, or beside the second run."""
+    from oomdoctor.api.run import compare_runs, report_on
+
+    report = compare_runs(report_on(one), report_on(other))
+    folder = Path(output or other)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be made ({error.strerror}): give another --output."
+        ) from error
+    page = folder / "comparison.html"
+    show(report, format_="page", output=str(page))
+    show(report, format_=format_, output=None, verbose=verbose)
+    if sys.stderr is not None:
+        click.echo(f"The page is {page}.", err=True)
 
 
 def _record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from oomdoctor.comparison import Comparison
 from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.recording import Profile, Recording
@@ -16,7 +17,12 @@ from oomdoctor.report.json import (
     plain_machine,
     plain_tuning,
 )
-from oomdoctor.report.json_profile import plain_profile, plain_recording, timeline
+from oomdoctor.report.json_profile import (
+    plain_comparison,
+    plain_profile,
+    plain_recording,
+    timeline,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +42,8 @@ def plain_value(value: Any) -> dict[str, Any]:
         return plain_profile(value)
     if isinstance(value, Recording):
         return plain_recording(value)
+    if isinstance(value, Comparison):
+        return plain_comparison(value)
     if isinstance(value, Estimate):
         return plain_estimate(value)
     assert isinstance(value, Footprint)
@@ -60,6 +68,7 @@ def frame(value: Any) -> pd.DataFrame:
         Footprint: "feedings",
         Tuning: "trials",
         Estimate: "layers",
+        Comparison: "changes",
     }
     table: pd.DataFrame = pd.DataFrame(plain_value(value)[rows[type(value)]])
     return table

@@ -23,7 +23,7 @@ from oomdoctor.facts import (
     Tuning,
 )
 from oomdoctor.findings import Finding, Report
-from oomdoctor.report.json_profile import plain_profile
+from oomdoctor.report.json_profile import plain_comparison, plain_profile
 
 SCHEMA_VERSION = 1
 
@@ -57,6 +57,7 @@ def plain(report: Report) -> dict[str, Any]:
         "subject": report.subject,
         "target": report.target,
         "growth": facts.growth and plain_growth(facts.growth),
+        "comparison": facts.comparison and plain_comparison(facts.comparison),
         "reports": [plain(part) for part in report.parts] or None,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from oomdoctor.comparison import Comparison
 from oomdoctor.recording import Profile, Recording, Sample
 
 MOST_SAMPLES = 500
@@ -23,6 +24,21 @@ def plain_profile(profile: Profile) -> dict[str, Any]:
         ],
         "forecasts": [asdict(forecast) for forecast in profile.forecasts],
         "timeline": timeline(_thinned(recording.samples)),
+    }
+
+
+def plain_comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return what changed between two runs as plain values."""
+    return {
+        "names": list(comparison.names),
+        "summary": comparison.summary,
+        **{
+            kind: [
+                {**asdict(change), "difference": change.difference, "same": change.is_same}
+                for change in getattr(comparison, kind)
+            ]
+            for kind in ("changes", "phases", "layers")
+        },
     }
 
 

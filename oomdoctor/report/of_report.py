@@ -8,6 +8,7 @@ from dataclasses import replace
 from oomdoctor.facts import Estimate
 from oomdoctor.findings import Finding, Outcome, Report
 from oomdoctor.report import (
+    of_comparison,
     of_data,
     of_diagnosis,
     of_estimate,
@@ -26,6 +27,10 @@ MAX_REMEDIES = 3
 
 def view_report(report: Report, *, verbose: bool = False) -> View:
     """Return the verdict first, then what led to it, then what to do."""
+    if report.facts.comparison is not None:
+        return of_comparison.view_comparison(
+            report.facts.comparison, report.verdict, verbose=verbose
+        )
     if report.parts:
         return _view_gate(report, verbose=verbose)
     facts = report.facts

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oomdoctor.comparison import Comparison
 from oomdoctor.facts import Estimate, Footprint, Inventory, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.recording import Profile, Recording
+from oomdoctor.report.of_comparison import view_comparison
 from oomdoctor.report.of_data import view_footprint, view_inventory
 from oomdoctor.report.of_estimate import view_estimate
 from oomdoctor.report.of_machine import view_machine
@@ -25,6 +27,7 @@ _MAKERS: dict[type, Callable[..., View]] = {
     Tuning: view_tuning,
     Profile: view_profile,
     Recording: view_recording,
+    Comparison: view_comparison,
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oomdoctor.api.run import report_of
+from oomdoctor.api.run import compare_runs, report_of
 from oomdoctor.profile.conclude import profile_of
 from oomdoctor.profile.store import load
 from oomdoctor.recording import Phase
@@ -190,3 +190,14 @@ def test_a_long_run_is_drawn_with_no_more_points_than_pixels(shown):
     assert max(points) <= 2 * 1280
     nodes = page.evaluate("document.querySelectorAll('*').length")
     assert nodes < 6000
+
+
+def test_two_runs_are_drawn_into_one_picture(leak, tmp_path, shown):
+    other = load(write_example(tmp_path / "other", leak_per_step=0, killed=False, name=EVIL * 20))
+    comparison = compare_runs(leak, report_of(profile_of(other)))
+    page = shown(comparison, viewport={"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.locator(".plot").first.locator("path.series").count() == 2
+    box = page.locator(".plot").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
+    assert {"A", "B"} <= set(page.locator(".tip:visible").inner_text().split())

@@ -7,18 +7,20 @@ no package, no network and no server, and stays small.
 from __future__ import annotations
 
 from oomdoctor.findings import Report
-from oomdoctor.report.page import chart, ending, frame, growing, peak, top
+from oomdoctor.report.page import chart, comparing, ending, frame, growing, peak, top
 from oomdoctor.report.page.markup import join
 
 __all__ = ["render"]
 
 
 def render(report: Report) -> str:
-    """Return the report on a recorded run as an HTML page.
+    """Return the report on a recorded run, or the comparison of two, as an HTML page.
 
     Args:
-        report: What `api.run.report_on` returns; its facts have a profile.
+        report: What `api.run.report_on` or `api.run.compare_runs` returns.
     """
+    if report.facts.comparison is not None:
+        return comparing.render(report)
     profile = report.facts.profile
     assert profile is not None
     recording = profile.recording

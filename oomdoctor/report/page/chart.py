@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from oomdoctor.comparison import how_ended
 from oomdoctor.recording import Profile, Recording, Sample, Step
 from oomdoctor.report.escape import printable
-from oomdoctor.report.page.words import ended
 from oomdoctor.units import format_bytes
 
 MOST_BUCKETS = 2_000
@@ -172,7 +172,7 @@ def _end(recording: Recording) -> dict[str, Any] | None:
     end = recording.end
     if end is None:
         return None
-    return {"t": end.seconds, "name": ended(end).lower(), "bad": end.exit_code != 0}
+    return {"t": end.seconds, "name": how_ended(end), "bad": end.exit_code != 0}
 
 
 def step_chart(recording: Recording) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from oomdoctor.comparison import highest_device, highest_ram, how_ended
 from oomdoctor.facts import Diagnosis
 from oomdoctor.findings import Finding, Outcome, Report
 from oomdoctor.recording import Profile, Recording
@@ -91,7 +92,7 @@ def tiles(profile: Profile, diagnosis: Diagnosis | None) -> Safe:
     recording = profile.recording
     asked = diagnosis.requested_bytes if diagnosis is not None else None
     drawn = [_ram_tile(recording)]
-    peak = words.device_peak(recording)
+    peak = highest_device(recording)
     limit = recording.limit_of("device")
     if asked is not None and limit is not None:
         told = f"more, on a card of {format_bytes(limit.limit_bytes)}"
@@ -120,7 +121,7 @@ def _ram_tile(recording: Recording) -> Safe:
     limit = recording.limit_of("host")
     source = f" ({limit.source})" if limit else ""
     size = limit.limit_bytes if limit else None
-    return _tile_of_limit("Highest RAM", words.highest(recording), size, source)
+    return _tile_of_limit("Highest RAM", highest_ram(recording), size, source)
 
 
 def _tile_of_limit(label: str, peak: int | None, limit: int | None, source: str = "") -> Safe:
@@ -140,11 +141,11 @@ def _tile_of_limit(label: str, peak: int | None, limit: int | None, source: str 
 def _end_tile(recording: Recording) -> Safe:
     end = recording.end
     if end is None:
-        return _tile("End", words.ended(end), "the recording was cut off")
+        return _tile("End", how_ended(end).capitalize(), "the recording was cut off")
     phase = recording.samples[-1].phase if recording.samples else None
     during = f" during {phase}" if phase and end.exit_code else ""
     told = f"exit code {end.exit_code}{during}, after {words.duration(end.seconds)}"
-    return _tile("End", words.ended(end), told)
+    return _tile("End", how_ended(end).capitalize(), told)
 
 
 def _tile(label: str, value: str, told: str, extra: Safe | None = None) -> Safe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomdoctor.recording import End, Growth, Recording
+from oomdoctor.recording import Growth
 from oomdoctor.report.of_profile import KINDS_IN_WORDS
 from oomdoctor.units import format_bytes
 
@@ -45,31 +45,3 @@ def rate(growth: Growth) -> str:
     if growth.kind == "leak" and growth.bytes_per_step:
         return f"{signed(growth.bytes_per_step)} per step"
     return signed(growth.grown_bytes)
-
-
-def ended(end: End | None) -> str:
-    """Return how the run ended, in two or three words."""
-    if end is None:
-        return "Not seen"
-    if end.killed_by == "user":
-        return "Stopped"
-    if end.killed_by or end.signal == "SIGKILL":
-        return "Killed"
-    return "Ended well" if end.exit_code == 0 else "Failed"
-
-
-def highest(recording: Recording) -> int | None:
-    """Return the most RAM it had, by the samples and by the kernel's own figure."""
-    of_kernel = recording.end.peak_rss_bytes if recording.end else None
-    return max((size for size in (recording.peak_rss_bytes, of_kernel) if size), default=None)
-
-
-def device_peak(recording: Recording) -> int | None:
-    """Return the most device memory it had: by TensorFlow's allocator, else by the driver."""
-    peaks = [step.allocator_peak_bytes for step in recording.steps if step.allocator_peak_bytes]
-    if recording.breakdown is not None:
-        peaks.append(recording.breakdown.peak_bytes)
-    if peaks:
-        return max(peaks)
-    held = [sum(use.used_bytes for use in sample.gpus) for sample in recording.samples]
-    return max((size for size in held if size), default=None)
