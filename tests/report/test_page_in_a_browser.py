@@ -198,6 +198,7 @@ def test_two_runs_are_drawn_into_one_picture(leak, tmp_path, shown):
     page = shown(comparison, viewport={"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.locator(".plot").first.locator("path.series").count() == 2
+    page.locator(".plot").first.scroll_into_view_if_needed()
     box = page.locator(".plot").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
     assert {"A", "B"} <= set(page.locator(".tip:visible").inner_text().split())
