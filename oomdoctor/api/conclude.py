@@ -17,7 +17,6 @@ def conclude(
 ) -> Report:
     """Return what the rules make of the facts, with the verdict."""
     from oomdoctor.advise.evaluate import advise
-    from oomdoctor.advise.load import load_rules
     from oomdoctor.footprint.feeding import verdict_of
 
     verdict = "unknown"
@@ -34,8 +33,7 @@ def conclude(
         from oomdoctor.diagnose.run import verdict_of as verdict_of_diagnosis
 
         verdict = verdict_of_diagnosis(facts.diagnosis)
-    folders = [rules] if isinstance(rules, (str, os.PathLike)) else list(rules)
-    findings = advise(facts, load_rules(folders), **how)
+    findings = advise(facts, read_rules(rules), **how)
     return Report(
         command=command,
         verdict=verdict,
@@ -44,6 +42,22 @@ def conclude(
         subject=subject,
         target=None if facts.machine is None else target_name(facts.machine),
     )
+
+
+class RuleSet(tuple[Any, ...]):
+    """Rules that were read already, to be used for several reports."""
+
+    __slots__ = ()
+
+
+def read_rules(folders: Any) -> RuleSet:
+    """Return the rules, with those of more folders; what was read already is returned as it is."""
+    if isinstance(folders, RuleSet):
+        return folders
+    from oomdoctor.advise.load import load_rules
+
+    places: list[Any] = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    return RuleSet(load_rules(places))
 
 
 def target_name(machine: Machine) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oomdoctor.api.baseline import TOLERANCE, Baseline, grown
-from oomdoctor.api.conclude import conclude, installed
+from oomdoctor.api.conclude import conclude, installed, read_rules
 from oomdoctor.api.data import check
 from oomdoctor.facts import Facts, Machine
 from oomdoctor.findings import Finding, Outcome, Report, Severity
@@ -75,6 +75,8 @@ class Plan:
 
 def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report, ...]:
     """Return a report for each thing that is named and each machine, machine by machine."""
+    # Reading the rules takes longer than applying them.
+    plan = replace(plan, judged={**plan.judged, "rules": read_rules(plan.judged.get("rules", ()))})
     on: list[list[Report]] = [[] for _ in plan.machines]
     for data in plan.datasets:
         for reports, report in zip(on, _data_reports(data, plan, progress), strict=False):
@@ -140,8 +142,7 @@ def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple
                 growth=growth,
                 versions=installed(),
             )
-            judged = {"rules": (), **plan.judged}
-            yield number, conclude(command, facts, subject=subject, **judged)
+            yield number, conclude(command, facts, subject=subject, **plan.judged)
 
 
 def _with_verdict(report: Report) -> Report:

@@ -15,15 +15,21 @@ _ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Where CI systems say that they checked the repository out."""
 
 
-def listing_of(report: Report, *, fail_on: str, rules: Iterable[str] = ()) -> Listing:
-    """Return a report as a list of problems in this repository."""
+def listing_of(report: Report, *, fail_on: str, rules: Iterable[str] | None) -> Listing:
+    """Return a report as a list of problems in this repository.
+
+    Args:
+        report: What was found.
+        fail_on: The mildest finding that fails.
+        rules: Folders with more rules whose pages are quoted; None quotes no page.
+    """
     root = repository_root()
     return list_problems(
         report,
         root=root,
         anchor=_anchor(root),
         fail_on=fail_on,
-        rules=_rule_texts(report, rules),
+        rules=None if rules is None else _rule_texts(report, rules),
     )
 
 

@@ -65,7 +65,9 @@ def _rendered(
         from oomdoctor.cli.listing import listing_of
 
         renderer = importlib.import_module(f"oomdoctor.report.{format_}")
-        listing = listing_of(_as_report(value), fail_on=fail_on, rules=rules)
+        # Only SARIF quotes the rules' pages, which take a while to read.
+        quoted = rules if format_ == "sarif" else None
+        listing = listing_of(_as_report(value), fail_on=fail_on, rules=quoted)
         rendered: str = renderer.render(listing)
         return rendered
     if format_ == "page":
