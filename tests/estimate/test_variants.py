@@ -1,0 +1,45 @@
+"""Other ways to train, each measured under the real allocator and estimated."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from oomdoctor.measure.runner import Runner
+from oomdoctor.measure.spec import ModelSpec
+
+HERE = Path(__file__).parent
+BATCH = 64
+CLOSE = 0.15
+"""One step order of one graph is measured here; see the benchmark for medians."""
+
+
+def built(name):
+    location = importlib.util.spec_from_file_location("varied_models", HERE / "varied_models.py")
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
+    return getattr(module, name)()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("accumulating", "train"),
+        ("clipped", "train"),
+        ("bfloat16", "train"),
+        ("recomputing", "train"),
+        ("plain", "evaluate"),
+        ("plain", "predict"),
+    ],
+)
+def test_other_ways_to_run_a_model_are_estimated_as_well(name, kind):
+    import oomdoctor
+
+    with Runner(ModelSpec(f"varied_models:{name}", sys_path=(str(HERE),))) as runner:
+        measured = runner.run(BATCH, steps=4, kind=kind).peak_bytes
+    found = oomdoctor.estimate_memory(built(name), batch_size=BATCH, kind=kind)
+    assert found.peak_bytes == pytest.approx(measured, rel=CLOSE)
+    assert found.low_bytes <= measured <= found.high_bytes
+    assert found.unknown_ops == ()
