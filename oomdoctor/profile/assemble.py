@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -42,7 +42,7 @@ class Assembly:
         self._counts = {Sample: 0, Step: 0}
         self._phases: list[Phase] = []
         self._fits: list[records.Fit] = []
-        self._suspects: dict[tuple[str, str], Suspect] = {}
+        self._suspicions: dict[tuple[str, str], records.Suspicion] = {}
         self._peak: PeakBreakdown | None = None
         self._error: str | None = None
         self._end: End | None = None
@@ -70,14 +70,7 @@ class Assembly:
         elif isinstance(line, records.Fit):
             self._add_fit(line)
         elif isinstance(line, records.Suspicion):
-            self._suspects[line.kind, line.what] = Suspect(
-                kind=line.kind,
-                what=line.what,
-                count=line.count,
-                per_step=line.per_step,
-                held_bytes=line.held_bytes,
-                advice=line.advice,
-            )
+            self._suspicions[line.kind, line.what] = line
         elif isinstance(line, records.Peak):
             self._peak = _breakdown(line)
         elif isinstance(line, records.Failure):
@@ -150,7 +143,7 @@ class Assembly:
             step_count=self._counts[Step],
             rate_hz=run.rate_hz,
             error=self._error,
-            suspects=tuple(self._suspects.values()),
+            suspects=_suspects(self._suspicions.values(), has_steps=bool(steps)),
             breakdown=self._peak,
             pipeline=_pipeline(fits),
             fit_seconds=fits[0].t if fits else None,
@@ -177,6 +170,22 @@ def thin(items: Sequence[Item], most: int) -> Sequence[Item]:
         stretch = range(number * len(items) // stretches, (number + 1) * len(items) // stretches)
         kept |= {max(stretch, key=by_size), min(stretch, key=by_size)}
     return [items[index] for index in sorted(kept)]
+
+
+def _suspects(lines: Iterable[records.Suspicion], *, has_steps: bool) -> tuple[Suspect, ...]:
+    """The suspects, the largest first. What grew before the first step was being built."""
+    known = [line for line in lines if line.step or not has_steps]
+    return tuple(
+        Suspect(
+            kind=line.kind,
+            what=line.what,
+            count=line.count,
+            per_step=line.per_step,
+            held_bytes=line.held_bytes,
+            advice=line.advice,
+        )
+        for line in sorted(known, key=lambda line: -(line.held_bytes or 0))
+    )
 
 
 def _pipeline(fits: Sequence[records.Fit]) -> tuple[Holding, ...]:

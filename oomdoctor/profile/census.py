@@ -79,6 +79,7 @@ class Census:
                     count=count,
                     per_step=made / steps if steps > 0 else None,
                     advice=_ADVICE[kind],
+                    step=step,
                 )
             )
         return found
@@ -119,6 +120,7 @@ class Census:
             per_step=(lengths[-1] - lengths[0]) / steps if steps > 0 else None,
             held_bytes=held[0],
             advice=_ADVICE[kind],
+            step=self._steps[-1],
         )
 
 
@@ -130,7 +132,7 @@ def count_now_and_then(inside: Inside) -> None:
         is_training, level, taken = False, 0, 0
         while True:
             time.sleep(LOOK_EVERY_SECONDS)
-            if inside.is_paused:
+            if inside.is_paused or inside.is_in("import"):
                 continue
             left -= LOOK_EVERY_SECONDS
             if inside.step and not is_training:

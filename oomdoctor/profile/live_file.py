@@ -51,6 +51,7 @@ class LiveFile:
                     per_step=one.per_step,
                     held_bytes=one.held_bytes,
                     advice=one.advice,
+                    step=1,
                 )
             )
         self._outside.write(records.Stop(t=seconds, exit_code=0))

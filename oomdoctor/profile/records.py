@@ -113,6 +113,8 @@ class Suspicion(Line, frozen=True):
     per_step: Rate | None = None
     held_bytes: Size | None = None
     advice: Name = ""
+    step: Count = 0
+    """How many steps had been made: what grew before the first was being built."""
 
 
 class TensorLine(msgspec.Struct, frozen=True):

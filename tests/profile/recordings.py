@@ -66,6 +66,7 @@ def write_example(
             per_step=1.0,
             held_bytes=step * leak_per_step,
             advice="keep float(loss), not the tensor",
+            step=step,
         )
     )
     inside.write(

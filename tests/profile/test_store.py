@@ -132,3 +132,11 @@ def test_writing_to_a_full_disk_is_noted_and_never_raised():
     appender.write(records.Note(text="lost"))
     assert appender.failed
     appender.close()
+
+
+def test_what_grew_before_the_first_step_is_no_suspect(tmp_path):
+    folder = write_example(tmp_path)
+    appender = Appender(folder / INSIDE)
+    appender.write(records.Suspicion(kind="objects_kept", what="modules", count=9, step=0))
+    appender.close()
+    assert [suspect.what for suspect in load(folder).suspects] == ["losses (list)"]
