@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 COLUMNS = ("model", "optimizer", "precision", "batch", "threads", "peak", "lowest", "highest",
            "graphs")  # fmt: skip
@@ -69,7 +70,7 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
 
     from oomdoctor.measure.build import build_model
     from oomdoctor.measure.spec import ModelSpec
-    from oomdoctor.measure.step import Step, _peak_of
+    from oomdoctor.measure.step import Step
     from oomdoctor.measure.worker import prepare_devices
 
     spec = ModelSpec(f"estimate_models:{model}", sys_path=(str(Path(__file__).parent),))
@@ -84,10 +85,20 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
         tf.config.optimizer.set_experimental_options({"min_graph_nodes": 5 + graph})
         for batch in batches:
             data = step.data(batch)
-            peaks = [_peak_of(step.function(batch), data, "CPU:0") for _ in range(STEPS)]
+            peaks = [_peak_of(step.function(batch), data) for _ in range(STEPS)]
             found[batch].append(peaks[1:])
             del data
     return found
+
+
+def _peak_of(function: Any, data: Any) -> int:
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    outputs = tf.nest.flatten(function(data))
+    for output in outputs:
+        output.numpy()
+    return int(tf.config.experimental.get_memory_info("CPU:0")["peak"])
 
 
 def _append(path: Path, row: tuple[object, ...]) -> None:
