@@ -7,7 +7,18 @@ import pytest
 
 import oomdoctor
 
-HEAVY = ("tensorflow", "keras", "pandas", "numpy", "pynvml", "h5py", "pyarrow", "PIL", "rich")
+HEAVY = (
+    "tensorflow",
+    "keras",
+    "libcst",
+    "pandas",
+    "numpy",
+    "pynvml",
+    "h5py",
+    "pyarrow",
+    "PIL",
+    "rich",
+)
 
 
 def loaded_by(*args, allow=()):

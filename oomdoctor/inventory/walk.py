@@ -22,6 +22,8 @@ IMAGE_SUFFIXES = frozenset(
 OTHER_IMAGE_SUFFIXES = frozenset(
     ("avif", "jfif", "jp2", "pbm", "pgm", "ppm", "tga", "tif", "tiff", "webp")
 )
+CODE_SUFFIXES = frozenset(("ipynb", "py"))
+"""Code is no data, and is checked as code."""
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def sort_file(chunk: Chunk, name: str) -> None:
         chunk.keras_ignores += 1
     elif reader := formats.reader_for(name):
         chunk.others.append((name, reader))
-    else:
+    elif suffix not in CODE_SUFFIXES:
         chunk.unknown.append(name)
 
 

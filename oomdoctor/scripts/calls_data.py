@@ -43,7 +43,7 @@ KERAS_BATCH = 32
 
 _SAME = frozenset(
     (
-        "apply", "concatenate", "enumerate", "filter", "prefetch", "repeat", "shard", "skip",
+        "concatenate", "enumerate", "filter", "prefetch", "repeat", "shard", "skip",
         "with_options", "as_numpy_iterator", "ignore_errors", "snapshot",
     )
 )  # fmt: skip
@@ -73,6 +73,8 @@ def dataset_method(
     if name in _CHANGING:
         known = dataset if name == "map" else replace(dataset, is_batched=None, batch=None)
         return known if dataset.content == "small" else replace(known, content="samples")
+    if name == "apply":  # it may batch, unbatch or anything else
+        return replace(dataset, is_batched=None, batch=None, batch_size=None)
     if name == "take":
         size = given.get(0, "count")
         is_few = isinstance(size, Number) and size.value is not None and size.value <= FEW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -222,3 +223,5 @@ STATEMENTS: dict[type, Callable[[Any, Any], None]] = {
     ast.Match: _match,
 }
 """How each statement is walked."""
+if sys.version_info >= (3, 11):
+    STATEMENTS[ast.TryStar] = _try

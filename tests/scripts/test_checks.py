@@ -414,6 +414,10 @@ CLEAN = {
     "file_names_shuffled_before_they_are_read": """
         ds = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).map(read).batch(32)
         """,
+    "what_apply_may_have_unbatched": """
+        ds = tf.data.TFRecordDataset("a").batch(7)
+        ds = ds.apply(tf.data.experimental.unbatch()).shuffle(1000)
+        """,
     "a_shuffle_after_unbatch": """
         ds = keras.utils.image_dataset_from_directory("data")
         ds = ds.unbatch().shuffle(1000).batch(32)
