@@ -113,6 +113,16 @@ def test_thinning_keeps_the_highest_and_lowest_of_each_series_and_both_ends():
             assert {max(known), min(known)} <= shown
 
 
+def test_a_list_that_does_not_grow_and_holds_little_is_not_suspected(tmp_path):
+    recording = load(write_example(tmp_path, epochs=6))
+    registry = replace(recording.suspects[0], what="REGISTRY (dict)", per_step=None, held_bytes=1)
+    shown = replace(recording, suspects=(*recording.suspects, registry))
+    html = page.render(report_of(profile_of(shown)))
+    table = html[html.index("What may be kept") : html.index('id="phases"')]
+    assert "losses (list)" in table
+    assert "REGISTRY" not in table
+
+
 def test_a_short_run_is_not_thinned():
     assert kept_indices([list(range(10))], 5) == list(range(10))
 

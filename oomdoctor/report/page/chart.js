@@ -262,7 +262,9 @@ class Chart {
     if (!one.shown) return;
     const points = this.points(one, from, to);
     if (!points.length) return;
-    const path = "M" + points.map(([x, y]) => x.toFixed(1) + " " + y.toFixed(1)).join("L");
+    // Within a step an allocator holds a figure until the next one; between samples nobody knows.
+    const pair = ([x, y]) => this.spec.x === "ms" ? "H" + x.toFixed(1) + "V" + y.toFixed(1) : "L" + x.toFixed(1) + " " + y.toFixed(1);
+    const path = "M" + points[0][0].toFixed(1) + " " + points[0][1].toFixed(1) + points.slice(1).map(pair).join("");
     if (number === 0 && this.spec.t.length) {
       const base = this.box.bottom;
       svg("path", { class: "area s" + one.colour, d: path + "L" + points[points.length - 1][0].toFixed(1) + " " + base + "L" + points[0][0].toFixed(1) + " " + base + "Z" }, parent);

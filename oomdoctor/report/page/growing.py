@@ -10,6 +10,8 @@ from oomdoctor.units import format_bytes
 
 MAX_PHASES = 40
 MAX_SUSPECTS = 8
+LEAST_SHARE = 0.1
+"""Of what the leak added: a suspect that holds less explains little of it."""
 
 
 def growth(profile: Profile) -> Safe | None:
@@ -47,9 +49,18 @@ def _growth_row(one: Growth) -> tuple[Child, ...]:
 
 def _suspects(profile: Profile) -> Safe | None:
     """What may be kept; without a leak nobody is suspected."""
-    if profile.leak is None or not profile.recording.suspects:
+    leak = profile.leak
+    if leak is None:
         return None
-    suspects = sorted(profile.recording.suspects, key=lambda one: -(one.held_bytes or 0))
+    # What was counted only before training, such as a registry filled at import, has no rate.
+    suspects = [
+        one
+        for one in profile.recording.suspects
+        if (one.per_step or 0) > 0 or (one.held_bytes or 0) >= LEAST_SHARE * leak.grown_bytes
+    ]
+    suspects.sort(key=lambda one: -(one.held_bytes or 0))
+    if not suspects:
+        return None
     rows = [
         (
             tag("code", one.what),

@@ -121,7 +121,7 @@ Chart.prototype.tell = function (time, rows, x) {
   }
   tip.hidden = false;
   const wide = tip.offsetWidth, room = this.plot.clientWidth;
-  const left = x + 14 + wide <= room ? x + 14 : x - 14 - wide;
+  const left = x < room / 2 ? x + 14 : x - 14 - wide;
   tip.style.left = Math.min(Math.max(0, left), Math.max(0, room - wide)) + "px";
   tip.style.top = this.box.top + 8 + "px";
 };
