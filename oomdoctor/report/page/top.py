@@ -164,7 +164,8 @@ def timeline(profile: Profile, count: int) -> Safe:
     recording = profile.recording
     thinned = ""
     if recording.sample_count > len(recording.samples):
-        thinned = f" {recording.sample_count:,} samples, thinned; every peak is kept."
+        kept = "the highest and lowest RAM of each stretch are kept"
+        thinned = f" {recording.sample_count:,} samples, thinned: {kept}."
     hint = "Drag to zoom, double-click to see all again, hover for figures." + thinned
     places = [
         tag("div", class_="chart", data_chart=str(number), data_group="run")
