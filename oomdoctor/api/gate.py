@@ -84,14 +84,9 @@ def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report,
     for model in plan.models:
         for number, report in _model_reports(command, model, plan):
             on[number].append(report)
-    scripts = [
-        replace(
-            check(list(code.paths), machine=plan.machines[0], **plan.judged),
-            subject=code.name,
-            target=None,
-        )
-        for code in plan.scripts
-    ]
+    # Which of several datasets a script reads is not known.
+    known = on[0][0].facts if len(plan.datasets) == 1 else None
+    scripts = [_code_report(code, plan, known) for code in plan.scripts]
     return tuple(report for reports in [*on, scripts] for report in reports)
 
 
@@ -119,6 +114,18 @@ def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]
             yield replace(report, subject=data.name or ", ".join(data.paths), target=None)
             return
         yield replace(report, subject=data.name or report.subject)
+
+
+def _code_report(code: DataPlan, plan: Plan, data: Facts | None) -> Report:
+    """Return what is found in code; what is known of the data decides how bad it is."""
+    report = check(list(code.paths), machine=plan.machines[0], **plan.judged)
+    facts = report.facts
+    if data is not None and facts.scripts is not None and facts.inventory is None:
+        told = conclude("check", replace(data, scripts=facts.scripts), **plan.judged)
+        found = [f for f in told.findings if f.location is not None]
+        rest = [f for f in report.findings if f.location is None]
+        report = replace(report, findings=(*found, *rest))
+    return replace(report, subject=code.name, target=None)
 
 
 def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple[int, Report]]:

@@ -17,6 +17,7 @@ Paths are relative to the file, and modules are looked for beside it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def read_plan(path: Path, settings: Section, *, defaults: Section) -> dict[str, 
             for entry in _entries(path, settings, "datasets", "path")
         ),
         "scripts": tuple(
-            DataPlan(name=name, paths=(str(folder / name),)) for name in _words(scripts)
+            DataPlan(name=name, paths=(_near(folder / name),)) for name in _words(scripts)
         ),
     }
 
@@ -140,9 +141,15 @@ def _dataset(path: Path, folder: Path, entry: Section, defaults: Section) -> Dat
     reader.close()
     return DataPlan(
         name=", ".join(paths),
-        paths=tuple(str(folder / item) for item in paths),
+        paths=tuple(_near(folder / item) for item in paths),
         how_fed={**defaults, **_given(how_fed)},
     )
+
+
+def _near(path: Path) -> str:
+    """Return a path as a person in the current folder writes it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

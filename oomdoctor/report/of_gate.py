@@ -28,13 +28,21 @@ def headline(report: Report) -> str:
     errors = new_errors(report)
     told = f"{errors or 'no'} new error{'' if errors == 1 else 's'}"
     if not judged:
-        return f"{told}."
+        return f"{told[0].upper()}{told[1:]}."
     if bad:
         do = "does" if bad == 1 else "do"
         return f"{bad} of {len(judged)} {do} not fit; {told}."
     if unknown:
         return f"{unknown} of {len(judged)} cannot be decided; {told}."
     return f"All {len(judged)} fit; {told}." if len(judged) > 1 else f"It fits; {told}."
+
+
+def state(report: Report) -> str:
+    """Return how it stands: new errors are as bad as what does not fit."""
+    if new_errors(report):
+        return "does_not_fit"
+    is_code_alone = all(part.target is None for part in report.parts)
+    return "fits" if is_code_alone else report.verdict
 
 
 def new_errors(report: Report) -> int:

@@ -88,7 +88,7 @@ def _view_gate(report: Report, *, verbose: bool) -> View:
     shown, more = of_gate.remedies(report, most=None if verbose else MAX_REMEDIES)
     return View(
         title=f"oomdoctor {report.command}",
-        state="does_not_fit" if of_gate.new_errors(report) else report.verdict,
+        state=of_gate.state(report),
         headline=headline(report),
         tables=tuple(of_gate.target_tables(report) + of_gate.growth_tables(report)),
         remedies=shown,

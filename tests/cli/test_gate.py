@@ -275,3 +275,19 @@ def test_scripts_are_checked_beside_the_data_and_once_for_all_machines(project):
             "\n\ndef more(files):\n    return tf.data.TFRecordDataset(files).batch(2).cache()\n"
         )
     assert run(project, *base).returncode == 1
+
+
+def test_what_is_known_of_the_data_decides_how_bad_code_is(project):
+    (project / "src").mkdir()
+    (project / "src" / "train.py").write_text(
+        "import tensorflow as tf\n\n\ndef load(files):\n"
+        "    return tf.data.TFRecordDataset(files).cache().batch(8)\n"
+    )
+    (project / "oomdoctor.toml").write_text('ram = "8GiB"\nscripts = ["src"]\n')
+    shown = run(project).stdout
+    assert shown.startswith("✓ No new errors.")
+    assert "src/train.py:5:43: " in shown
+    (project / "oomdoctor.toml").write_text(
+        'ram = "8GiB"\nscripts = ["src"]\ndatasets = ["arrays"]\n'
+    )
+    assert "train.py" not in run(project).stdout  # a cache of 4 MB is fine
