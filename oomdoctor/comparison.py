@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from oomdoctor._show import Readable
 from oomdoctor.recording import End, Growth, Phase, Profile, Recording
@@ -96,6 +95,8 @@ def highest_device(recording: Recording) -> int | None:
 
 def seconds_per_step(recording: Recording) -> float | None:
     """Return how long a step takes in the middle, leaving out the first of each epoch."""
+    from statistics import median  # every command imports this module, few need a median
+
     steps = recording.steps
     took = [
         (later.seconds - earlier.seconds) / (later.step - earlier.step)
