@@ -40,9 +40,12 @@ ALTERNATIVES = ("sum_of_outputs", "twice_outputs", "four_times_parameters", "gra
 
 def estimates_of(case: models.Case, optimizer: str, precision: str, grappler: bool) -> list[Any]:
     """Return a row per batch size: the estimate and the alternatives. Runs in a child process."""
+    import keras
+
     from oomdoctor.estimate.keras_model import trace_step
     from oomdoctor.estimate.step import Simulation, estimate
 
+    keras.backend.clear_session()
     model = models.compiled(case, optimizer, precision)
     simulation = Simulation(trace_step(model, batch=models.specs(case, model, None)))
     parameters = 4 * model.count_params()
@@ -105,17 +108,18 @@ def _grappler(case: models.Case, model: Any, batch: int) -> int | None:
     return max((peak for peak, _ in peaks.values()), default=None)
 
 
-def _child(case: models.Case, optimizer: str, precision: str, grappler: bool) -> list[Any]:
-    command = [sys.executable, __file__, "--one", case.name, optimizer, precision]
+def _child(case: models.Case, settings: list[tuple[str, str]], grappler: bool) -> dict[str, Any]:
+    """Return the rows by optimizer and precision, from one process per model."""
+    command = [sys.executable, __file__, "--one", case.name, json.dumps(settings)]
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         command + (["--grappler"] if grappler else []),
         capture_output=True, text=True, check=False, env=environ,
     )  # fmt: skip
     if done.returncode:
-        print(f"{case.name} {optimizer} {precision}: {done.stderr.strip()[-300:]}", file=sys.stderr)
-        return []
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+        print(f"{case.name}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+        return {}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -129,23 +133,26 @@ def table(arguments: argparse.Namespace) -> Any:
     for case in models.CASES:
         if arguments.models and case.name not in arguments.models:
             continue
-        for precision in arguments.precisions:
-            for optimizer in OPTIMIZERS:
-                keys = [(case.name, optimizer, precision, b, 1) for b in case.batches]
-                if not any(key in known for key in keys):
+        settings = [
+            (optimizer, precision)
+            for precision in arguments.precisions
+            for optimizer in OPTIMIZERS
+            if any((case.name, optimizer, precision, b, 1) in known for b in case.batches)
+        ]
+        found = _child(case, settings, arguments.grappler) if settings else {}
+        for setting, cases in found.items():
+            for row in cases:
+                key = (case.name, *setting.split(), row["batch"])
+                truth, free = known.get((*key, 1)), known.get((*key, 0))
+                if truth is None:
                     continue
-                for row in _child(case, optimizer, precision, arguments.grappler):
-                    key = (case.name, optimizer, precision, row["batch"])
-                    truth, free = known.get((*key, 1)), known.get((*key, 0))
-                    if truth is None:
-                        continue
-                    named = dict(zip(truths.COLUMNS[:4], key, strict=True))
-                    spread = f"{free['lowest']}-{free['highest']}" if free else ""
-                    rows.append(
-                        {**named, "held_out": case.name in held_out, "measured": truth["peak"],
-                         "lowest": truth["lowest"], "highest": truth["highest"],
-                         "threads_spread": spread, **row}
-                    )  # fmt: skip
+                named = dict(zip(truths.COLUMNS[:4], key, strict=True))
+                spread = f"{free['lowest']}-{free['highest']}" if free else ""
+                rows.append(
+                    {**named, "held_out": case.name in held_out, "measured": truth["peak"],
+                     "lowest": truth["lowest"], "highest": truth["highest"],
+                     "threads_spread": spread, **row}
+                )  # fmt: skip
     frame = pd.DataFrame(rows)
     for name in (
         "estimate",
@@ -228,12 +235,16 @@ def main() -> int:
     parser.add_argument("--spread", action="store_true", help="also measure with all threads")
     parser.add_argument("--no-measure", action="store_true", help="use the truths there are")
     parser.add_argument("--grappler", action="store_true", help="also ask Grappler (traces again)")
-    parser.add_argument("--one", nargs=3, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        name, optimizer, precision = arguments.one
+        name, settings = arguments.one
         case = next(case for case in models.CASES if case.name == name)
-        print(json.dumps(estimates_of(case, optimizer, precision, arguments.grappler)))
+        found = {
+            f"{optimizer} {precision}": estimates_of(case, optimizer, precision, arguments.grappler)
+            for optimizer, precision in json.loads(settings)
+        }
+        print(json.dumps(found))
         return 0
     if arguments.quick:
         arguments.models = list(QUICK)
