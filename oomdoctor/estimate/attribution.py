@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from oomdoctor.estimate.executor import Origin, is_optimizer
+from oomdoctor.estimate.buffers import Origin
 from oomdoctor.estimate.nodes import Variable
 
+OPTIMIZERS = frozenset(
+    {"adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion",
+     "adafactor", "lamb", "muon", "loss_scale_optimizer", "optimizer"}
+)  # fmt: skip
+"""Name scopes of Keras's optimizers."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 OTHER = "(outside layers)"
+
+
+def is_optimizer(name: str) -> bool:
+    """Whether a node belongs to the optimizer's update.
+
+    Example:
+        >>> is_optimizer("cond/adam_1/Sqrt_13"), is_optimizer("model/conv2d/Relu")
+        (True, False)
+    """
+    return any(part.rstrip("_0123456789") in OPTIMIZERS for part in name.split("/", 2)[:2])
 
 
 def part_of(origin: Origin, variables: list[Variable], trainable: set[tuple[int, ...]]) -> str:

@@ -16,8 +16,10 @@ from oomdoctor.estimate import kernels
 from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.attribution import PARTS, layer_of, part_of, totals
 from oomdoctor.estimate.bfc import Bfc
-from oomdoctor.estimate.executor import Executor, Plans, Run
+from oomdoctor.estimate.buffers import Run
+from oomdoctor.estimate.executor import Executor
 from oomdoctor.estimate.keras_model import Traced
+from oomdoctor.estimate.plan import Plans
 from oomdoctor.estimate.shapes import Tensor
 from oomdoctor.estimate.simplify import simplified
 from oomdoctor.facts import Estimate, LayerBytes
