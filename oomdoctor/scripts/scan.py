@@ -18,13 +18,15 @@ from oomdoctor.scripts.source import (
     read_notebook,
     read_script,
 )
-from oomdoctor.scripts.walker import Walker
+from oomdoctor.scripts.walker import TooMuch, Walker
 
 SUFFIXES = (".py", ".ipynb")
 MAX_SCRIPT_BYTES = 2 * 1024 * 1024
 MAX_NOTEBOOK_BYTES = 64 * 1024 * 1024
 """Notebooks keep their pictures."""
 MAX_FILES = 100_000
+MAX_MATCHES = 1000
+"""Places told of in one file."""
 MAX_TEXT = 60
 MAX_NOTES = 20
 
@@ -127,6 +129,8 @@ def _matches(path: str, content: bytes, notes: list[str]) -> list[CodeMatch]:
         notes.append(f"{path} was not checked: {error}")
     except RecursionError:
         notes.append(f"{path} was not checked: it is nested too deep")
+    except TooMuch:
+        notes.append(f"{path} was not checked: it has too many names and branches")
     return []
 
 
@@ -156,7 +160,7 @@ def check_pieces(pieces: list[Piece], file: str) -> list[CodeMatch]:
     walker.module(ast.Module(body=body, type_ignores=[]))
     made: dict[int, tuple[list[str], dict[int, tuple[str, ...]]]] = {}
     matches = []
-    for check, node, more in walker.matches:
+    for check, node, more in walker.matches[:MAX_MATCHES]:
         index = bisect_right(starts, _start(node)[0] - 1) - 1
         if index not in made:
             text = pieces[index].text
@@ -182,15 +186,13 @@ def _match(
     last = (line if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else
             node.end_lineno - start)  # fmt: skip
     rules = {rule for at in range(line, last + 1) for rule in ignored.get(at, ())}
-    # The tree counts bytes, people count characters.
-    before = lines[line - 1].encode()[:column]
     if check == "shuffle-of-whole-batches" and _has_comment_between(node, lines, start):
         more = {**more, "is_fixable": False}  # it would end up beside the other call
     return CodeMatch(
         check=check,
         file=file,
         line=line,
-        column=len(before.decode(errors="replace")) + 1,
+        column=len(_part(lines[line - 1], 0, column)) + 1,
         cell=cell,
         text=_shown(node, lines, start),
         ignored=tuple(sorted(rules)),
@@ -213,13 +215,17 @@ def _start(node: Any) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
+def _part(line: str, start: int, end: int) -> str:
+    """Return a part of a line: the tree counts bytes, people count characters."""
+    return line[start:end] if line.isascii() else line.encode()[start:end].decode(errors="replace")
+
+
 def _shown(node: Any, lines: list[str], start: int) -> str:
     """Return the code on one line, shortened."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return f"def {node.name}"
     if node.lineno == node.end_lineno:
-        line = lines[node.lineno - start - 1].encode()
-        text: str = line[node.col_offset : node.end_col_offset].decode(errors="replace")
+        text = _part(lines[node.lineno - start - 1], node.col_offset, node.end_col_offset)
     else:
         text = " ".join(ast.unparse(node).split())  # without the comments between
     if len(text) <= MAX_TEXT:

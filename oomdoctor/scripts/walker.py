@@ -34,6 +34,12 @@ from oomdoctor.scripts.values import (
 
 MAX_DEPTH = 25
 """Calls within calls that are followed."""
+MAX_COPIED = 5_000_000
+"""Names that branches may copy, all together: a second's work, and far more than people write."""
+
+
+class TooMuch(Exception):
+    """There is more in a file than is worth the time."""
 
 
 class Walker:
@@ -59,6 +65,8 @@ class Walker:
         self.tree: ast.Module | None = None
         self.trains: ast.AST | None = None
         self.grows = False
+        self._reads_tensors: bool | None = None
+        self._copied = 0
 
     # ------------------------------------------------------------------ what is found
 
@@ -84,8 +92,12 @@ class Walker:
     @property
     def reads_tensors(self) -> bool:
         """Whether anything in the module asks a tensor for its value."""
-        nodes = ast.walk(self.tree) if self.tree else ()
-        return any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in nodes)
+        if self._reads_tensors is None:
+            nodes = ast.walk(self.tree) if self.tree else ()
+            self._reads_tensors = any(
+                isinstance(node, ast.Attribute) and node.attr == "numpy" for node in nodes
+            )
+        return self._reads_tensors
 
     def is_loose_list(self, node: ast.AST) -> bool:
         """Return whether a list is made only to be looped over or counted."""
@@ -131,6 +143,9 @@ class Walker:
     def branches(self, *bodies: list[ast.stmt]) -> None:
         """Walk bodies of which one runs, each from the same start, and join what they leave."""
         before = self.scope.names
+        self._copied += len(before) * len(bodies)
+        if self._copied > MAX_COPIED:
+            raise TooMuch
         ends: list[dict[str, Value]] = []
         for body in bodies:
             self.scope.names = dict(before)
@@ -141,8 +156,9 @@ class Walker:
             raise Ended
         merged = ends[0]
         for end in ends[1:]:
-            for name in end.keys() | merged.keys():
-                merged[name] = joined(merged.get(name), end.get(name))
+            for name, value in end.items():
+                if merged.get(name) is not value:
+                    merged[name] = joined(merged.get(name), value)
         # The dictionary stays the same object: closures hold it.
         before.update(merged)
         self.scope.names = before

@@ -109,6 +109,24 @@ def test_what_cannot_be_parsed_is_a_note_and_not_a_crash(tmp_path, content):
     assert "bad.py was not checked" in scripts.notes[0]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "".join(f"a{n} = 1\n" for n in range(20_000)) + "if x:\n    y = 1\n" * 5_000,
+        "import tensorflow as tf\nds = tf.data.TFRecordDataset('a')\n" + "list(ds);" * 20_000,
+        "import tensorflow as tf\nkept = []\nfor x in tf.data.TFRecordDataset('a'):\n"
+        + "    kept.append(tf.nn.relu(x))\n" * 5_000,
+    ],
+    ids=["branches", "one_line", "appends"],
+)
+def test_a_file_made_to_take_long_ends_soon(tmp_path, code):
+    (tmp_path / "hostile.py").write_text("import keras\n" + code)
+
+    scripts = scan_scripts([tmp_path])
+
+    assert len(scripts.matches) == 1000 or "too many names" in scripts.notes[0]
+
+
 def test_folders_are_walked_without_what_is_hidden_or_installed(tmp_path):
     places = {
         "train.py": True,
