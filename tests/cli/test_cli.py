@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pty
@@ -5,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,6 +159,15 @@ def on_terminal(*args, **env):
     return written.decode()
 
 
+def _reads_below(pid, folder):
+    """Whether a process has a file or folder below the given one open: the scan has begun."""
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(str(folder)):
+                return True
+    return False
+
+
 def test_ctrl_c_reports_what_was_seen_and_exits_with_130(tmp_path):
     # A FIFO cannot stall the scan, so many files and an early signal have to do.
     for number in range(400):
@@ -169,7 +180,8 @@ def test_ctrl_c_reports_what_was_seen_and_exits_with_130(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(0.7)
+    while process.poll() is None and not _reads_below(process.pid, tmp_path):
+        time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     if process.returncode == 0:
