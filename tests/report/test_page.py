@@ -8,7 +8,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from oomdoctor.api.run import report_of
+from oomdoctor.cli import main
 from oomdoctor.profile.conclude import profile_of
 from oomdoctor.profile.store import load
 from oomdoctor.recording import Limit, Phase, Recording
@@ -144,3 +147,12 @@ def test_embedded_json_cannot_end_its_element():
     inside = made.removeprefix('<script type="application/json" id="d">').removesuffix("</script>")
     assert not set(inside) & set("<>&\u2028")
     assert json.loads(inside) == ["</script><!--", "\u2028", "&"]
+
+
+def test_the_command_writes_the_page_beside_the_recording(tmp_path):
+    folder = write_example(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        main(["profile", "--from", str(folder)])
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert html.startswith("<!DOCTYPE html>")
+    assert "System RAM: ended by the cap of --ram" in html

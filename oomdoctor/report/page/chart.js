@@ -279,7 +279,8 @@ class Chart {
   label(kind, text, right, y, parent, anchor = "end") {
     const { box } = this, wide = LETTER * text.length;
     const x1 = Math.max(right, Math.min(box.right, box.left + 4 + wide)), x0 = x1 - wide;
-    const isFree = (at) => at > box.top + 10 && at < box.bottom && !this.labels.some(
+    const isCrossed = (at) => this.spec.limits.some((one) => Math.abs(this.sy(one.v) - at + 4) < 9);
+    const isFree = (at) => at > box.top + 10 && at < box.bottom && !isCrossed(at) && !this.labels.some(
       (one) => x0 < one.x1 + 4 && one.x0 < x1 + 4 && Math.abs(at - one.y) < 17);
     const tries = [0, -17, 17, -34, 34, 51, 68].map((shift) => Math.max(box.top + 11, y) + shift);
     const at = tries.find(isFree);
