@@ -1,18 +1,24 @@
-"""Counts what a Python program keeps: graphs, models, iterators, and containers that only grow.
+"""Counts what a Python program keeps: graphs that are traced, and containers that only grow.
 
-A census walks all objects the garbage collector knows, which takes tens of milliseconds in a
-program with TensorFlow. So it is taken only while memory grows, often at first and then so rarely
-that it costs no more than one hundredth of the time. Objects are looked at, never held or changed.
+The garbage collector could list all objects, but that list also holds tuples which another thread
+is still filling, and holding those breaks the program. So only what can be reached by name is
+looked at: variables of the program's own modules and the attributes of what they hold. Variables
+inside functions are not seen. A census is taken only while memory grows, often at first and then
+so rarely that it costs no more than one hundredth of the time.
 """
 
 from __future__ import annotations
 
-import gc
+import functools
+import os
 import sys
 import threading
 import time
+import weakref
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.profile import records
@@ -40,10 +46,25 @@ _ADVICE = {
 }
 
 
+MOST_COUNTED = 2000
+MOST_MODULES = 300
+STEP = "one_step_on_data"
+"""What Keras calls the function that trains on one batch."""
+MADE: Counter[tuple[str, str]] = Counter()
+"""How often each kind and name was made since counting began."""
+steps_traced: deque[Any] = deque(maxlen=20)
+_counted_types: set[type] = set()
+Named = Iterable[tuple[str, Any]]
+
+
 class Census:
     """Compares what is there with what was there before."""
 
-    def __init__(self, ignored: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, ignored: tuple[Any, ...] = (), roots: Callable[[], Named] | None = None
+    ) -> None:
+        count_creations()
+        self._roots = roots or _named_containers
         self._ignored = frozenset(map(id, ignored))
         self._counts: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self._lengths: dict[int, list[int]] = {}
@@ -57,15 +78,11 @@ class Census:
             step: How many steps the program has made; 0 where they are not known.
         """
         self._steps.append(step)
-        objects = gc.get_objects()
-        try:
-            return [*self._counted(objects, step), *self._containers(objects)]
-        finally:
-            objects.clear()
+        return [*self._counted(step), *self._containers(list(self._roots()))]
 
-    def _counted(self, objects: list[Any], step: int) -> list[records.Suspicion]:
+    def _counted(self, step: int) -> list[records.Suspicion]:
         found = []
-        for kind, name, count in _kinds(objects):
+        for (kind, name), count in list(MADE.items()):
             history = self._counts.setdefault((kind, name), [])
             history.append((step, count))
             if not _only_grows([each for _, each in history]):
@@ -84,10 +101,10 @@ class Census:
             )
         return found
 
-    def _containers(self, objects: list[Any]) -> list[records.Suspicion]:
+    def _containers(self, named: list[tuple[str, Any]]) -> list[records.Suspicion]:
         former, self._lengths = self._lengths, {}
         growing = []
-        for each in [one for one in objects if type(one) in _CONTAINERS]:
+        for name, each in named:
             length = len(each)
             if length < LEAST_LENGTH:
                 continue
@@ -98,24 +115,24 @@ class Census:
                 lengths = [*known[-5:], length]
                 self._lengths[id(each)] = lengths
                 if _only_grows(lengths):
-                    growing.append((each, lengths))
+                    growing.append((name, each, lengths))
             else:
                 self._lengths[id(each)] = [length]
-        held = [(_held_bytes(each), each, lengths) for each, lengths in growing]
+        held = [(_held_bytes(each), name, each, lengths) for name, each, lengths in growing]
         large = [
-            one for one in held if one[0][0] >= LEAST_HELD_BYTES and id(one[1]) not in self._ignored
+            one for one in held if one[0][0] >= LEAST_HELD_BYTES and id(one[2]) not in self._ignored
         ]
         large.sort(key=lambda one: -one[0][0])
         return [self._suspicion(*one) for one in large[:MOST_NAMED]]
 
     def _suspicion(
-        self, held: tuple[int, bool], container: Any, lengths: list[int]
+        self, held: tuple[int, bool], name: str, container: Any, lengths: list[int]
     ) -> records.Suspicion:
         kind = "tensors_kept" if held[1] else "objects_kept"
         steps = self._steps[-1] - self._steps[-len(lengths)] if len(lengths) > 1 else 0
         return records.Suspicion(
             kind=kind,
-            what=f"{_name_of(container)} ({type(container).__name__})"[:300],
+            what=f"{name} ({type(container).__name__})"[:300],
             count=lengths[-1],
             per_step=(lengths[-1] - lengths[0]) / steps if steps > 0 else None,
             held_bytes=held[0],
@@ -163,33 +180,70 @@ def _only_grows(counts: list[int]) -> bool:
     return len(last) >= 3 and all(one < other for one, other in pairwise(last))
 
 
-def _kinds(objects: list[Any]) -> list[tuple[str, str, int]]:
-    """Return kind, name and number of what TensorFlow and Keras make."""
-    by_type = Counter(map(type, objects))
-    model_class = getattr(sys.modules.get("keras"), "Model", None)
-    models = 0
+def count_creations() -> None:
+    """Count from now on which graphs are traced and which iterators are made."""
+    for module, name, kind in (
+        ("tensorflow.python.framework.func_graph", "FuncGraph", "retracing"),
+        ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "iterators_made"),
+    ):
+        made = getattr(sys.modules.get(module), name, None)
+        if isinstance(made, type) and made not in _counted_types:
+            _counted_types.add(made)
+            _count(made, kind)
+
+
+def _count(made: Any, kind: str) -> None:
+    original = made.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        name = "iter(dataset)"
+        if kind == "retracing":
+            name = str(getattr(self, "name", "?")).rstrip("0123456789_")[:200]
+            if name.startswith(STEP):
+                steps_traced.append(weakref.ref(self))
+        if len(MADE) < MOST_COUNTED or (kind, name) in MADE:
+            MADE[kind, name] += 1
+
+    made.__init__ = init
+
+
+def _named_containers() -> Iterator[tuple[str, Any]]:
+    """Yield the containers of the program's own modules, with their names."""
+    for module in _own_modules():
+        prefix = "" if module.__name__ == "__main__" else f"{module.__name__}."
+        for key, value in list(vars(module).items()):
+            if type(value) in _CONTAINERS:
+                yield prefix + key, value
+            elif not isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType)):
+                yield from _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    # Not `vars`: a class may answer with code of its own.
+    try:
+        inside = object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return
+    owner = value.__name__ if isinstance(value, type) else type(value).__name__
+    for key, held in list(inside.items()):
+        if type(held) in _CONTAINERS:
+            yield f"{owner}.{key}", held
+
+
+def _own_modules() -> list[ModuleType]:
+    """The modules that are neither installed nor part of Python."""
+    foreign = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__)))
     found = []
-    for each, count in by_type.items():
-        name = each.__name__
-        if name == "FuncGraph":
-            found += _graphs(objects, each)
-        elif name == "OwnedIterator":
-            found.append(("iterators_made", "iter(dataset)", count))
-        elif isinstance(model_class, type) and issubclass(each, model_class):
-            models += count
-    if models:
-        found.append(("models_rebuilt", "keras.Model", models))
-    return found
-
-
-def _graphs(objects: list[Any], kind: type) -> list[tuple[str, str, int]]:
-    names = Counter(
-        str(getattr(each, "name", "?")).rstrip("0123456789_")
-        for each in objects
-        if type(each) is kind
-    )
-    # Keras and tf.data make functions of their own; the user's are those that grow.
-    return [("retracing", name[:200], count) for name, count in names.most_common(20)]
+    for module in list(sys.modules.values()):
+        if not isinstance(module, ModuleType):
+            continue
+        file = module.__dict__.get("__file__")
+        is_own = isinstance(file, str) and not file.startswith(foreign)
+        if is_own or module.__dict__.get("__name__") == "__main__":
+            found.append(module)
+    return found[:MOST_MODULES]
 
 
 def _held_bytes(container: Any) -> tuple[int, bool]:
@@ -220,28 +274,3 @@ def _size_of(value: Any, depth: int) -> tuple[int, bool]:
         return sys.getsizeof(value), False
     except Exception:  # a class whose own size cannot be had
         return 0, False
-
-
-def _name_of(container: Any) -> str:
-    """Return the variable or attribute that holds a container, as far as Python tells."""
-    for holder in gc.get_referrers(container):
-        if isinstance(holder, dict):
-            key = next((key for key, value in list(holder.items()) if value is container), None)
-            if isinstance(key, str):
-                return _owner_of(holder) + key
-        elif hasattr(holder, "__dict__") and not isinstance(holder, type):
-            attributes = list(vars(holder).items())
-            key = next((key for key, value in attributes if value is container), None)
-            if key is not None:
-                return f"{type(holder).__name__}.{key}"
-    return "a local variable"
-
-
-def _owner_of(namespace: dict[Any, Any]) -> str:
-    module = namespace.get("__name__")
-    if isinstance(module, str) and "__builtins__" in namespace:
-        return "" if module == "__main__" else f"{module}."
-    for holder in gc.get_referrers(namespace):
-        if getattr(holder, "__dict__", None) is namespace:
-            return f"{type(holder).__name__}."
-    return ""

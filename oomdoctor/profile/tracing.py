@@ -7,12 +7,12 @@ belongs to is noted while Keras traces its first step.
 from __future__ import annotations
 
 import contextlib
-import gc
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.profile import records
+from oomdoctor.profile.census import count_creations, steps_traced
 
 if TYPE_CHECKING:
     from oomdoctor.measure.events import Recording
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 MOST_LAYERS = 500
 MOST_CURVE = 400
 _CALL = "StatefulPartitionedCall/"
-_STEP = "one_step_on_data"
-"""What Keras calls the function that trains on one batch."""
 
 
 class StepTracing:
@@ -45,6 +43,7 @@ class StepTracing:
         from oomdoctor.measure.names import scopes_noted
 
         self._model = model
+        count_creations()
         self._noting = contextlib.ExitStack()
         self._noting.enter_context(scopes_noted(model, self._scopes, self._optimizers))
 
@@ -104,11 +103,7 @@ def _without_call(event: Event) -> Event:
 
 def _traced_step() -> Any:
     """Return the graph of Keras's step, which only closures hold, as `names_of` wants it."""
-    graphs = [
-        each
-        for each in gc.get_objects()
-        if type(each).__name__ == "FuncGraph" and each.name.startswith(_STEP)
-    ]
+    graphs = [graph for known in steps_traced if (graph := known()) is not None]
     if not graphs:
         return None
     largest = max(graphs, key=lambda graph: len(graph.get_operations()))

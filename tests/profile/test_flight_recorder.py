@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -19,6 +20,17 @@ print("started", flush=True)
 while True:
     kept.append(b"x" * 100_000)
     time.sleep(0.002)
+"""
+
+COUNTS = """
+import time
+for attempt in (1, 2):
+    try:
+        if attempt == 1:
+            print("ready", flush=True)
+        time.sleep(2)
+    except KeyboardInterrupt:
+        print("interrupt", attempt, flush=True)
 """
 
 
@@ -111,15 +123,7 @@ def test_sigterm_reaches_the_program_and_its_exit_code_comes_back(tmp_path, envi
 
 def test_an_interrupt_sent_to_the_profiler_reaches_the_program_once(tmp_path, environ):
     script = tmp_path / "counts.py"
-    script.write_text(
-        "import sys, time\n"
-        "print('ready', flush=True)\n"
-        "for attempt in (1, 2):\n"
-        "    try:\n"
-        "        time.sleep(2)\n"
-        "    except KeyboardInterrupt:\n"
-        "        print('interrupt', attempt, flush=True)\n"
-    )
+    script.write_text(COUNTS)
     command = [sys.executable, "-m", "oomdoctor", "profile", "-o", str(tmp_path / "r"), script]
     with subprocess.Popen(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -129,6 +133,36 @@ def test_an_interrupt_sent_to_the_profiler_reaches_the_program_once(tmp_path, en
         out, _ = profiler.communicate(timeout=60)
     assert out == "interrupt 1\n"
     assert profiler.returncode == 0
+
+
+def test_ctrl_c_on_a_terminal_interrupts_the_program_once_and_the_report_follows(tmp_path, environ):
+    script = tmp_path / "counts.py"
+    script.write_text(COUNTS)
+    command = [sys.executable, "-m", "oomdoctor", "profile", "-o", str(tmp_path / "r"), str(script)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, command, environ)
+    shown = b""
+    try:
+        while b"ready" not in shown:
+            shown += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        while chunk := _read_or_nothing(terminal):
+            shown += chunk
+        _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(terminal)
+    assert shown.count(b"interrupt") == 1
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"Nothing ran out" in shown
+    assert (tmp_path / "r" / "report.json").exists()
+
+
+def _read_or_nothing(terminal):
+    try:
+        return os.read(terminal, 10_000)
+    except OSError:  # the other end was closed
+        return b""
 
 
 def test_a_worker_process_counts_and_the_largest_is_the_one_that_is_killed(profile, tmp_path):
