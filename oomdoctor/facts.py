@@ -409,7 +409,7 @@ class Tuning(Readable):
     """In the order they were run."""
     objective: str = "largest"
     limited_by: str = "memory"
-    """`memory`, `max_batch_size`, `host RAM` or, for the fastest, `speed`."""
+    """`memory`, `max_batch_size`, `samples`, `host RAM` or, for the fastest, `speed`."""
     is_proved: bool = False
     """Whether the next larger size was run and did not fit."""
     replicas: int = 1

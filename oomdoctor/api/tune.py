@@ -132,6 +132,7 @@ def tune_report(
     require("tensorflow", extra="tensorflow", purpose="to run a training step")
     known_machine = probe_machine(machine=machine)
     budget = _budget(memory, known_machine)
+    emulates_nothing = memory is None and machine is None
     samples = None if data is None else _samples(data)
     spec = spec_of(
         model, replicas=replicas, samples=samples and json.dumps(samples.tree), **how_trained
@@ -145,6 +146,7 @@ def tune_report(
         objective=objective,
         samples=samples and samples.count,
         reserved_bytes=samples.held_bytes if samples else 0,
+        host_bytes=_host_bytes(known_machine) if emulates_nothing else None,
     )
     question = _question(spec, wanted) if cache else None
     found: Tuning | Failed | None = None if question is None else _found_before(question)
@@ -158,7 +160,10 @@ def tune_report(
     if not isinstance(found, Tuning):
         report = _remedies(model, facts, budget, min_batch_size, how_trained)
         raise DoesNotFitError(_nothing_fits(found.trials, budget, report), report)
-    found = replace(found, replicas=replicas)
+    if found.limited_by == "memory" and emulates_nothing and not known_machine.gpus:
+        found = replace(found, limited_by="host RAM")
+    notes = (*found.notes, *(samples.notes if samples else ()))
+    found = replace(found, replicas=replicas, notes=tuple(dict.fromkeys(notes)))
     facts = replace(facts, tuning=found)
     return conclude("tune", facts, rules=())
 
@@ -222,6 +227,12 @@ def _budget(memory: Size | None, machine: Machine) -> int:
     if machine.ram.available_bytes is None:
         raise UsageError("How much memory is free is not known: give memory=, or --vram.")
     return _rounded(int(machine.ram.available_bytes * HOST_SHARE))
+
+
+def _host_bytes(machine: Machine) -> int | None:
+    """Return the RAM that batches are prepared in, in steps as well."""
+    free = machine.ram.available_bytes
+    return None if free is None else _rounded(free)
 
 
 def _rounded(free_bytes: int) -> int:

@@ -100,6 +100,7 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
             build_layers(model, spec)
             if spec.trainable is not None:
                 _freeze(model, spec.trainable)
+            _fill_lookups(model, spec)
             if settings:
                 model.compile_from_config(settings)
             return model
@@ -199,6 +200,21 @@ def load_callable(name: str) -> Any:
             raise InputError(f"The module {module_name} has no {attribute}.")
         found = getattr(found, step)
     return found
+
+
+def _fill_lookups(model: Any, spec: ModelSpec) -> None:
+    """Give lookup layers a vocabulary as large as the real one, which is no part of a config."""
+    layers = list(model._flatten_layers())
+    sizes = spec.vocabularies or [None] * len(layers)
+    if len(sizes) != len(layers):
+        return
+    for layer, size in zip(layers, sizes, strict=True):
+        if not hasattr(layer, "set_vocabulary") or not hasattr(layer, "get_vocabulary"):
+            continue
+        if not layer.get_vocabulary(include_special_tokens=False):
+            is_whole = str(getattr(layer, "vocabulary_dtype", "string")).startswith("int")
+            words = range(1, (size or 1) + 1)
+            layer.set_vocabulary(list(words) if is_whole else [f"word{word}" for word in words])
 
 
 def _freeze(model: Any, trainable: tuple[bool, ...]) -> None:

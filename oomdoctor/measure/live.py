@@ -55,11 +55,19 @@ def spec_of_model(model: Any, **overrides: Any) -> ModelSpec:
         config=text,
         objects=base64.b64encode(pack(objects)).decode() if objects else None,
         trainable=tuple(bool(layer.trainable) for layer in model._flatten_layers()),
+        vocabularies=tuple(_words(layer) for layer in model._flatten_layers()),
         policy=keras.config.dtype_policy().name,
         parameters=_count(model.variables) if model.built else None,
         trainable_parameters=_count(model.trainable_variables) if model.built else None,
     )
     return replace(spec, **overrides)
+
+
+def _words(layer: Any) -> int | None:
+    """Return how many words a lookup layer knows; its configuration does not say."""
+    if not hasattr(layer, "set_vocabulary") or not hasattr(layer, "get_vocabulary"):
+        return None
+    return len(layer.get_vocabulary(include_special_tokens=False))
 
 
 def _count(variables: Any) -> int:

@@ -37,6 +37,8 @@ class ModelSpec:
     """A live model's own classes and functions, pickled, in base64."""
     trainable: tuple[bool, ...] | None = None
     """Which layers of a live model are trainable, in the order Keras lists them."""
+    vocabularies: tuple[int | None, ...] | None = None
+    """How many words each layer of a live model looks up, in the same order; None for others."""
     policy: str | None = None
     """The global dtype policy of a live model's process, which inner layers are built with."""
     parameters: int | None = None

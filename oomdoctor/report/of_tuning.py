@@ -8,9 +8,10 @@ from oomdoctor.report.view import SYMBOLS, Line, Table, View
 from oomdoctor.units import format_bytes
 
 _LIMITS = {
-    "memory": "memory: a larger batch would not leave the margin free",
+    "memory": "VRAM: a larger batch would not leave the margin free",
     "max_batch_size": "the largest size that was allowed",
-    "host RAM": "host RAM: a larger batch would not fit there while it is prepared",
+    "samples": "the data: it has no more samples",
+    "host RAM": "host RAM: a larger batch does not fit there",
     "speed": "speed: a larger batch trains no more samples per second",
 }
 
@@ -38,12 +39,36 @@ def headline(tuning: Tuning) -> str:
 
 
 def tuning_lines(tuning: Tuning) -> list[Line]:
-    """Return what limits the size, and how sure that is."""
-    proof = "the next size was run and does not fit" if tuning.is_proved else "run, and verified"
-    return [
+    """Return what limits the size, how sure that is, and what to do for a larger batch."""
+    proof = (
+        "the next size was run and does not fit"
+        if tuning.is_proved and tuning.limited_by == "memory"
+        else "it was run in a fresh process with "
+        f"{format_bytes(tuning.target_bytes)}; {_left(tuning)} stay free"
+    )
+    lines = [
         Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
         Line(state="info", category="Proof", text=proof),
+        Line(state="info", category="Larger", text=_advice(tuning)),
     ]
+    if tuning.replicas > 1:
+        each = tuning.batch_size // tuning.replicas
+        text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
+        lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
+    return lines
+
+
+def _left(tuning: Tuning) -> str:
+    return format_bytes(max(0, tuning.budget_bytes - tuning.target_bytes))
+
+
+def _advice(tuning: Tuning) -> str:
+    """Return how to train as with a larger batch: gradients summed over several."""
+    size = tuning.batch_size
+    return (
+        f"gradient_accumulation_steps=4 in the optimizer trains as with {4 * size:,}, for one "
+        "more copy of the trained weights"
+    )
 
 
 def trials_table(trials: tuple[SizeTrial, ...], target_bytes: int) -> Table:
@@ -52,6 +77,8 @@ def trials_table(trials: tuple[SizeTrial, ...], target_bytes: int) -> Table:
     def row(trial: SizeTrial) -> tuple[str, ...]:
         fits = trial.outcome == "fits" and (trial.peak_bytes or 0) <= target_bytes
         outcome = {"fits": "ran", "oom": "out of memory", "died": "died"}[trial.outcome]
+        if trial.is_probe:
+            outcome = f"probe, {outcome}"
         speed = trial.samples_per_second
         return (
             f"{trial.batch_size:,}",

@@ -22,6 +22,7 @@ from typing import Protocol
 from oomdoctor.facts import SizeTrial, Tuning
 from oomdoctor.measure.spec import Trial
 from oomdoctor.tune.search import Found, find_largest, find_near
+from oomdoctor.units import MIB
 
 EXPECTED = 64
 """Where to look first when nothing is known."""
@@ -32,6 +33,11 @@ OTHER_PART = 4
 
 FORECAST_REACH = 4
 """A forecast beyond this many times the sizes it comes from is made again from a larger one."""
+
+HOST_BASE_BYTES = 600 * MIB
+HOST_COPIES = 4
+"""In RAM TensorFlow itself takes about the first, and a pipeline holds a batch about so often: the
+one that is made, those that wait, and the one that is copied."""
 
 MAX_SIZE = 2**20
 NEAR_FASTEST = 0.95
@@ -84,6 +90,8 @@ class Wanted:
     """Lies in the same memory beside the step, such as arrays that `fit` was given whole."""
     samples: int | None = None
     """How many there are: no batch is larger, and the last one of an epoch has what is left."""
+    host_bytes: int | None = None
+    """Free RAM, where batches are prepared before they go to the device."""
     expected: int | None = None
     """The size to look at first, where something is known."""
 
@@ -116,8 +124,29 @@ class _Tuner:
     """Sizes that were run under the limit."""
     held_bytes: int = 0
     """Variables and slots: what no batch changes."""
+    sample_bytes: float = 0
+    """One sample of the batch, as it is fed."""
+    was_killed: bool = False
     device: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def maximum(self) -> int | None:
+        """The largest size that is allowed, that the data has, and that RAM can prepare."""
+        return min((size for size, _ in self._maxima()), default=None)
+
+    def _maxima(self) -> list[tuple[int, str]]:
+        wanted = self.wanted
+        found = []
+        if wanted.maximum is not None:
+            found.append((wanted.maximum, "max_batch_size"))
+        if wanted.samples is not None:
+            found.append((max(wanted.samples, wanted.minimum, wanted.multiple_of), "samples"))
+        if wanted.host_bytes is not None and self.sample_bytes:
+            room = wanted.host_bytes - HOST_BASE_BYTES
+            size = int(room / (HOST_COPIES * self.sample_bytes))
+            found.append((max(size, wanted.minimum, wanted.multiple_of), "host RAM"))
+        return found
 
     def tune(self) -> Tuning | Failed:
         wanted = self.wanted
@@ -128,9 +157,10 @@ class _Tuner:
         found = self._search(forecast)
         if found.batch_size is None:
             return Failed(tuple(self.trials))
-        batch_size, limited_by = found.batch_size, "memory"
-        if wanted.maximum is not None and batch_size + wanted.multiple_of > wanted.maximum:
-            limited_by = "max_batch_size"
+        batch_size, limited_by = found.batch_size, "host RAM" if self.was_killed else "memory"
+        largest = min(self._maxima(), default=None)
+        if largest is not None and batch_size + wanted.multiple_of > largest[0]:
+            limited_by = largest[1]
         if wanted.objective == "fastest":
             batch_size, limited_by = self._fastest(batch_size, limited_by)
         chosen = self.judged[batch_size]
@@ -166,7 +196,7 @@ class _Tuner:
                 self._judge,
                 target_bytes=self._target(),
                 minimum=wanted.minimum,
-                maximum=wanted.maximum,
+                maximum=self.maximum,
                 multiple_of=wanted.multiple_of,
                 expected=wanted.expected or EXPECTED,
                 tolerance=wanted.margin / 2,
@@ -176,7 +206,7 @@ class _Tuner:
             start=forecast,
             target_bytes=self._target(),
             minimum=wanted.minimum,
-            maximum=wanted.maximum,
+            maximum=self.maximum,
             multiple_of=wanted.multiple_of,
             tolerance=wanted.margin / 2,
         )
@@ -216,13 +246,13 @@ class _Tuner:
         wanted = self.wanted
         step = wanted.multiple_of
         size = max(size // step, -(-wanted.minimum // step), 1)
-        return step * (size if wanted.maximum is None else min(size, wanted.maximum // step))
+        return step * (size if self.maximum is None else min(size, self.maximum // step))
 
     def _foreseen(self, first: int) -> int | None:
         return self.machine.foresee(
             limit_bytes=self._target(),
             lowest=first,
-            highest=self.wanted.maximum or MAX_SIZE,
+            highest=self.maximum or MAX_SIZE,
             batches_ahead=self._batches_ahead,
         )
 
@@ -232,6 +262,7 @@ class _Tuner:
             assert trial.current_bytes is not None
             held = trial.current_bytes - (trial.batch_bytes or 0)
             self.held_bytes = min(held, self.held_bytes or held)
+            self.sample_bytes = (trial.batch_bytes or 0) / batch_size
         return trial
 
     def _judge(self, batch_size: int) -> int | None:
@@ -245,6 +276,8 @@ class _Tuner:
             )
         )
         if trial.outcome != "fits":
+            # The kernel ends what takes all of the machine's memory.
+            self.was_killed = trial.outcome == "died" and "SIGKILL" in (trial.message or "")
             return None
         self.judged[batch_size] = told
         return trial.peak_bytes

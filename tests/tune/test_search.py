@@ -2,7 +2,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oomdoctor.tune.search import find_largest, find_near
@@ -93,6 +93,7 @@ def test_a_range_without_a_multiple_is_empty():
     assert machine.tried == []
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     increments=st.lists(st.integers(0, 500), min_size=1, max_size=300),
     start=st.integers(0, 1000),

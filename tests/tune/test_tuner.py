@@ -14,13 +14,24 @@ class Line:
     """A device whose memory is a line and whose forecast may err."""
 
     def __init__(
-        self, *, fixed, each, forecasts=True, error=1.0, device="CPU:0", prior=None, seconds=None
+        self,
+        *,
+        fixed,
+        each,
+        forecasts=True,
+        error=1.0,
+        device="CPU:0",
+        prior=None,
+        seconds=None,
+        sample=0,
+        dies_above=10**9,
     ):
         self.fixed, self.each = fixed * MIB, each * MIB
         self.forecasts, self.error, self.device = forecasts, error, device
         self.seconds = seconds or (lambda size: 0.1)
         self._prior = prior
         self.lasts = []
+        self.sample, self.dies_above = sample * MIB, dies_above
 
     def prior(self):
         return self._prior
@@ -36,6 +47,8 @@ class Line:
 
     def run(self, batch_size, *, limit_bytes, batches_ahead=0, last=0):
         self.lasts.append(last)
+        if batch_size > self.dies_above:
+            return Trial(batch_size=batch_size, outcome="died", message="killed (SIGKILL)")
         return self._trial(batch_size, limit_bytes)
 
     def measure(self, batch_size):
@@ -49,7 +62,8 @@ class Line:
             batch_size=batch_size,
             outcome="fits",
             peak_bytes=peak,
-            current_bytes=self.fixed,
+            current_bytes=self.fixed + self.sample * batch_size,
+            batch_bytes=self.sample * batch_size,
             step_seconds=self.seconds(batch_size),
             device=self.device,
         )
@@ -116,6 +130,24 @@ def test_nothing_fits_returns_what_was_tried():
 def test_a_maximum_is_named_as_what_limits():
     found = tune(Line(fixed=0, each=1), Wanted(budget_bytes=1000 * MIB, maximum=100))
     assert (found.batch_size, found.limited_by) == (100, "max_batch_size")
+
+
+def test_host_ram_is_named_as_what_limits():
+    # Each sample of 5 MiB lies in RAM four times, beside 600 MiB of TensorFlow.
+    device = Line(fixed=0, each=1, sample=5)
+    found = tune(device, Wanted(budget_bytes=1000 * MIB, host_bytes=2600 * MIB))
+    assert (found.batch_size, found.limited_by) == (100, "host RAM")
+
+
+def test_a_process_that_the_kernel_ends_ran_out_of_host_ram():
+    device = Line(fixed=0, each=1, dies_above=100)
+    found = tune(device, Wanted(budget_bytes=1000 * MIB, margin=0))
+    assert (found.batch_size, found.limited_by) == (100, "host RAM")
+
+
+def test_no_batch_is_larger_than_the_data():
+    found = tune(Line(fixed=0, each=1), Wanted(budget_bytes=1000 * MIB, samples=77))
+    assert (found.batch_size, found.limited_by) == (77, "samples")
 
 
 def test_multiples_are_kept():

@@ -1,0 +1,161 @@
+"""Tuning through the public function and the real command: odd models, data, and bad ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import oomdoctor
+from oomdoctor.errors import UsageError
+from oomdoctor.measure.spec import ModelSpec
+from oomdoctor.tune.bench import Bench
+from oomdoctor.tune.tuner import Wanted, tune
+from oomdoctor.units import MIB
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+MODELS = Path(__file__).parents[1] / "measure"
+
+
+def state_of(model):
+    """Return everything about a model that tuning could change."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    variables = [*model.variables, *model.optimizer.variables]
+    return (
+        [(v.path, v.numpy().tobytes()) for v in variables],
+        model.get_config(),
+        model.get_compile_config(),
+        (model.train_function, model.test_function, model.predict_function),
+        np.random.get_state()[1].tobytes(),
+        tf.random.get_global_generator().state.numpy().tobytes(),
+        keras.config.dtype_policy().name,
+    )
+
+
+def test_strings_a_lookup_a_frozen_layer_a_custom_loss_and_half_precision():
+    import keras
+    import numpy as np
+
+    words = np.array([["a"], ["b c"], ["c a b"]], dtype=object)
+    lookup = keras.layers.TextVectorization(max_tokens=10, output_sequence_length=4)
+    lookup.adapt(words[:, 0].tolist())
+
+    def quartic(y_true, y_pred):
+        return keras.ops.mean((y_true - y_pred) ** 4)
+
+    inputs = keras.Input((1,), dtype="string")
+    x = keras.layers.Embedding(10, 8, trainable=False)(lookup(inputs))
+    x = keras.layers.Dense(4, dtype="mixed_float16")(keras.layers.Flatten()(x))
+    model = keras.Model(inputs, keras.layers.Dense(1, dtype="float32")(x))
+    model.compile("adam", quartic)
+    before = state_of(model)
+
+    size = oomdoctor.suggest_batch_size(model, memory="64MiB", max_batch_size=8)
+
+    assert size == 8
+    assert size.limited_by == "max_batch_size"
+    assert state_of(model) == before
+
+
+def test_the_longest_sequence_decides_for_a_model_that_takes_any_length():
+    import keras
+    import numpy as np
+
+    model = keras.Sequential(
+        [keras.Input((None, 4)), keras.layers.Conv1D(64, 3), keras.layers.GlobalMaxPooling1D()]
+    )
+
+    def batches(longest):
+        def read():
+            for length in (16, longest, 32):
+                yield np.zeros((2, length, 4), "float32"), np.zeros((2, 64), "float32")
+
+        return read
+
+    with pytest.raises(UsageError, match=r"input_shape=\(\.\.\., 4\), or with data="):
+        oomdoctor.suggest_batch_size(model, memory="64MiB")
+    short = oomdoctor.suggest_batch_size(model, batches(64), memory="64MiB", max_batch_size=4096)
+    long = oomdoctor.suggest_batch_size(model, batches(1024), memory="64MiB", max_batch_size=4096)
+
+    assert short > 4 * long
+    assert "not compiled" in repr(long)
+
+
+def test_an_answer_is_found_again_unless_the_question_differs():
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)], name="kept")
+    model.compile("sgd", "mse")
+    first = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=16)
+    again = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=16)
+    other = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=12)
+
+    assert (first, again, other) == (16, 16, 12)
+    assert again.tuning.trials == first.tuning.trials
+    assert "Found before" in again.tuning.notes[-1]
+    assert not any("Found before" in note for note in (*first.tuning.notes, *other.tuning.notes))
+
+
+def test_a_size_that_kills_its_process_does_not_fit():
+    spec = ModelSpec(
+        "measured_models:dense", sys_path=(str(MODELS),), data="measured_models:perilous_data"
+    )
+    wanted = Wanted(budget_bytes=64 * MIB, minimum=12, maximum=13, expected=24)
+    with Bench(spec, budget_bytes=64 * MIB) as bench:
+        found = tune(bench, wanted)
+    assert found.batch_size == 12
+    assert "died" in {trial.outcome for trial in found.trials}
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "oomdoctor", "tune", "measured_models:conv", "--vram", "64MiB"]
+    process = subprocess.Popen(command, cwd=MODELS, env=environ, stderr=subprocess.PIPE, text=True)
+    own = psutil.Process(process.pid)
+    deadline = time.monotonic() + 120
+    while len(workers := own.children(recursive=True)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(workers) == 2
+
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    assert list(tmp_path.glob("oomdoctor-*")) == []
+
+
+MIRRORED = """
+import keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import oomdoctor
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+size = oomdoctor.suggest_batch_size(
+    model, memory="64MiB", replicas=strategy.num_replicas_in_sync, max_batch_size=31
+)
+x, y = np.ones((2 * size, 8), "float32"), np.ones((2 * size, 1), "float32")
+model.fit(x, y, batch_size=size, verbose=0)
+print("updates", int(model.optimizer.iterations), "size", size, repr(size))
+"""
+
+
+def test_replicas_share_a_batch_that_divides(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", MIRRORED], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "updates 2 size 30" in result.stdout
+    assert "(15 a replica)" in result.stdout
+    assert "multiples of 2" in result.stdout
