@@ -1,4 +1,4 @@
-"""A limit inside a larger pool, and an out-of-memory error that takes half a second.
+"""A limit inside a larger pool, and an out-of-memory error that takes a second.
 
 TensorFlow's allocator waits ten seconds for memory before it gives up, and no setting shortens
 that. So the pool is made larger than the limit, and the difference is held by a tensor nobody
@@ -23,13 +23,13 @@ from typing import Any
 from oomdoctor.units import MIB
 
 LOOKS_PER_SECOND = 20
-STILL_LOOKS = 8
-"""So many looks in a row must find every thread asleep: 0.4 s. A thread that could run but gets
+STILL_LOOKS = 12
+"""So many looks in a row must find every thread asleep: 0.6 s. A thread that could run but gets
 no processor counts as awake, so a busy machine does not deceive."""
 
-AWAKE_LOOKS = 6
-"""After the ballast is gone some thread must wake within so many looks; otherwise it was not
-memory that they waited for."""
+CREDIBLE_PART = 0.5
+"""With less than this part of the limit in use, it is left to TensorFlow to say that memory is
+out: threads sleep for other reasons too."""
 
 KEPT_SLACK_BYTES = 128 * MIB
 """The allocator hands out a free chunk whole unless that much would be left, or half of it."""
@@ -53,8 +53,6 @@ class Ballast:
         self.held_bytes = 0
         self.gave_way = False
         """Whether a step waited for memory since the ballast was taken."""
-        self.was_mistaken = False
-        """Whether what they waited for was something else."""
         self._pieces: list[Any] = []
         self._busy = False
 
@@ -64,7 +62,7 @@ class Ballast:
         It cannot where the model itself takes more.
         """
         self.let_go()
-        self.gave_way = self.was_mistaken = False
+        self.gave_way = False
         if self.pool_bytes is None or limit_bytes is None:
             return True
         import tensorflow as tf
@@ -108,19 +106,18 @@ class Ballast:
 
     def _watch(self) -> None:
         still = 0
-        while self._busy and still < STILL_LOOKS:
+        while self._busy:
             time.sleep(1 / LOOKS_PER_SECOND)
             still = 0 if _is_any_awake() else still + 1
-        if not self._busy:
-            return
-        self.gave_way = True
-        waiting_bytes = _in_use() - self.held_bytes
-        self._pieces.clear()
-        for _ in range(AWAKE_LOOKS):
-            time.sleep(1 / LOOKS_PER_SECOND)
-            if not self._busy or _is_any_awake() or _in_use() != waiting_bytes:
+            if still >= STILL_LOOKS and self._is_credible() and self._busy:
+                self.gave_way = True
+                self._pieces.clear()
                 return
-        self.was_mistaken = True
+
+    def _is_credible(self) -> bool:
+        assert self.pool_bytes is not None
+        limit_bytes = self.pool_bytes - self.held_bytes
+        return _in_use() - self.held_bytes >= CREDIBLE_PART * limit_bytes
 
 
 def _in_use() -> int:

@@ -109,8 +109,11 @@ def check_batch_size(fields: Any, batch_size: int) -> None:
             )
 
 
-def default_loss(model: Any) -> str:
-    """Return a loss that suits the first output of an uncompiled model."""
+def default_loss(model: Any, spec: ModelSpec | None = None) -> str:
+    """Return a loss that suits the first output of an uncompiled model, and the user's targets."""
+    given = None if spec is None or spec.samples is None else json.loads(spec.samples)
+    if given and given[0] == "tuple" and len(given) > 2 and not str(given[2][2:3]).count("int"):
+        return "mse"
     outputs = getattr(model, "outputs", None) or []
     classes = outputs[0].shape[-1] if outputs and len(outputs[0].shape) > 1 else None
     if len(outputs) == 1 and classes is not None and classes > 1:

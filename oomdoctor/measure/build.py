@@ -263,7 +263,7 @@ def compile_model(model: Any, spec: ModelSpec) -> list[str]:
     if spec.optimizer is None:
         notes.append(f"The model was not compiled: measured with {DEFAULT_OPTIMIZER}.")
     if loss is None and not custom_step:
-        loss = default_loss(model)
+        loss = default_loss(model, spec)
         notes.append(f"The model was not compiled: measured with the loss {loss}.")
     settings = {"optimizer": DEFAULT_OPTIMIZER, "loss": loss, **_overrides(spec)}
     try:

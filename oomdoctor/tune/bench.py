@@ -8,7 +8,6 @@ that has trained nothing before: what a run leaves in memory can help the next o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from dataclasses import replace
@@ -18,8 +17,9 @@ from oomdoctor.errors import OomDoctorError
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
 
-JUDGED_STEPS = 4
-"""The second step is often the highest: by then every variable has been replaced once."""
+JUDGED_STEPS = 6
+"""The second step is often the highest: by then every variable has been replaced once. Ops run in
+as many threads as in `fit`, so no two steps are alike."""
 
 RECORDED_STEPS = 3
 
@@ -43,12 +43,14 @@ class Bench:
                 spec,
                 limit_bytes=budget_bytes,
                 spare_bytes=spare,
+                threads=0,
                 seconds_per_trial=seconds_per_trial,
             )
             for _ in range(2)
         )
         self._roomy_bytes = budget_bytes + spare
         self._is_fresh = True
+        self._is_closing = False
         self._starting: threading.Thread | None = None
 
     def __enter__(self) -> Bench:
@@ -64,11 +66,13 @@ class Bench:
 
     def close(self) -> None:
         """End both workers."""
+        self._is_closing = True
         self._scout.close()
         self._judge.close()
-        if self._starting is not None:
-            self._starting.join()
-            self._judge.close()
+        while self._starting is not None and self._starting.is_alive():
+            self._judge.close()  # it may have been started since
+            self._starting.join(timeout=0.1)
+        self._judge.close()
 
     def prior(self) -> dict[str, int] | None:
         """Return what the step alone tells of its memory, and start both workers."""
@@ -137,9 +141,13 @@ class Bench:
         )
 
     def _start_judge(self) -> None:
-        # What is wrong with the model is told by the scout, in the caller's own thread.
-        with contextlib.suppress(OomDoctorError, OSError):
+        try:
             self._judge.start()
+        except OomDoctorError:
+            pass  # what is wrong with the model is told by the scout, in the caller's own thread
+        except Exception:
+            if not self._is_closing:
+                raise
 
 
 def _spare(budget_bytes: int) -> int:

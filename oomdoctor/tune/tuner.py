@@ -39,6 +39,10 @@ HOST_COPIES = 4
 """In RAM TensorFlow itself takes about the first, and a pipeline holds a batch about so often: the
 one that is made, those that wait, and the one that is copied."""
 
+BATCHES_AHEAD = 3
+"""Where a margin is wanted, so many more batches lie in memory: `fit` prepares the next ones, and
+holds the arrays it was given."""
+
 MAX_SIZE = 2**20
 NEAR_FASTEST = 0.95
 """A size this close to the best is as good as the best."""
@@ -186,7 +190,7 @@ class _Tuner:
 
     @property
     def _batches_ahead(self) -> int:
-        return 1 if self.wanted.margin else 0
+        return BATCHES_AHEAD if self.wanted.margin else 0
 
     def _search(self, forecast: int | None) -> Found:
         wanted = self.wanted

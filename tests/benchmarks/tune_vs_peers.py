@@ -2,7 +2,8 @@
 
 Run `python tests/benchmarks/tune_vs_peers.py [MODEL ...]` (Linux, needs TensorFlow; minutes a
 model). All search the same model under the same real limit of TensorFlow's allocator, taken in one
-piece as on a GPU, with ops one after the other. A peer's trial is three calls of `train_on_batch`
+piece as on a GPU; ops run in as many threads as TensorFlow likes, so that the last per cent is a
+matter of chance. A peer's trial is three calls of `train_on_batch`
 on random data, in one process that lives as long as the search; that is what its users run. Each
 peer is its published algorithm, written anew over that trial:
 
@@ -91,7 +92,6 @@ def serve(name: str, limit_mib: int) -> None:
 
     from oomdoctor.measure.worker import take_one_region
 
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     take_one_region(limit_mib * MIB)
     import oom_threshold
 

@@ -147,7 +147,8 @@ size = oomdoctor.suggest_batch_size(
 )
 x, y = np.ones((2 * size, 8), "float32"), np.ones((2 * size, 1), "float32")
 model.fit(x, y, batch_size=size, verbose=0)
-print("updates", int(model.optimizer.iterations), "size", size, repr(size))
+updates = int(model.optimizer.iterations.value.values[0].numpy())
+print("updates", updates, "size", size, repr(size))
 """
 
 
