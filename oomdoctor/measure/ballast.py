@@ -27,7 +27,7 @@ STILL_LOOKS = 12
 """So many looks in a row must find every thread asleep: 0.6 s. A thread that could run but gets
 no processor counts as awake, so a busy machine does not deceive."""
 
-CREDIBLE_PART = 0.5
+CREDIBLE_PART = 0.25
 """With less than this part of the limit in use, it is left to TensorFlow to say that memory is
 out: threads sleep for other reasons too."""
 

@@ -143,7 +143,7 @@ def find_near(
     low, high = first - 1, None if last is None else last + 1
     unit = max(first, start // multiple_of)
     unit = unit if last is None else min(unit, last)
-    stride = max(1, int(unit * tolerance))
+    stride = max(1, math.ceil(unit * tolerance * 2)) if tolerance else 1
     runs: list[Run] = []
     while len(runs) < MAX_RUNS:
         peak = try_size(unit * multiple_of)
