@@ -30,9 +30,10 @@ def values(tensor, count):
     return rng.random(shape, np.float32)
 
 
+inputs = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs[0]
 batch_size = oomdoctor.suggest_batch_size(model, memory=f"{limit_mib}MiB", cache=False)
 count = 2 * batch_size + batch_size // 3
-x = tf.nest.map_structure(lambda tensor: values(tensor, count), model._inputs_struct)
+x = tf.nest.map_structure(lambda tensor: values(tensor, count), inputs)
 is_mask = len(model.output_shape) == 4
 y = values(model.output, count) if is_mask else rng.integers(0, 10, (count,))
 history = model.fit(x, y, batch_size=batch_size, verbose=0)

@@ -64,6 +64,7 @@ def test_strings_a_lookup_a_frozen_layer_a_custom_loss_and_half_precision():
     assert state_of(model) == before
 
 
+@pytest.mark.heavy
 def test_the_longest_sequence_decides_for_a_model_that_takes_any_length():
     import keras
     import numpy as np
@@ -152,6 +153,7 @@ print("updates", updates, "size", size, repr(size))
 """
 
 
+@pytest.mark.heavy
 def test_replicas_share_a_batch_that_divides(tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", MIRRORED], capture_output=True, text=True, check=False, timeout=600
