@@ -32,7 +32,6 @@ def fit(name, limit_mib):
     return json.loads(result.stdout.splitlines()[-1])
 
 
-@pytest.mark.heavy
 def test_a_suggested_size_trains_an_epoch_under_the_limit():
     ran = fit("small", 150)
     assert ran["steps"] == 3

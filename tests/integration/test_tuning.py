@@ -153,7 +153,6 @@ print("updates", updates, "size", size, repr(size))
 """
 
 
-@pytest.mark.heavy
 def test_replicas_share_a_batch_that_divides(tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", MIRRORED], capture_output=True, text=True, check=False, timeout=600
