@@ -30,7 +30,8 @@ from oomdoctor.estimate.tensor_lists import NOTHING
 from oomdoctor.units import DTYPE_BYTES
 
 MAX_LOOP = 100_000
-_QUEUE = 1024
+POOL_TASKS = 1024
+"""What the queue of a thread pool holds."""
 
 
 class Executor(Memory):
@@ -116,7 +117,7 @@ class Executor(Memory):
             inline, waiting = frames[-1]
             if waiting:
                 number = waiting.popleft()
-                if len(tasks) < _QUEUE:
+                if len(tasks) < POOL_TASKS:
                     tasks.appendleft(number)
                 else:
                     frames.append((deque([number]), deque()))

@@ -143,9 +143,9 @@ def temporaries(node: Node, x: list[Tensor], out: list[Tensor], threads: int) ->
             count(gradient.dims[1:4]), count(filters.dims[:4]), filters.dims[4], width,
             gradient.dims[0], threads, False, _L3_BYTES_3D,
         )  # fmt: skip
-        # Beyond 25 times its inputs the kernel does without.
+        # Far beyond its inputs the kernel does without; it was seen to take 26 times, not 77.
         given = count(source.dims) + count(filters.dims) + count(gradient.dims)
-        return [size] if size <= 25 * given * width else []
+        return [size] if size <= 30 * given * width else []
     if op in _PRODUCTS and x[0].dtype in ("float16", "bfloat16"):
         # Half precision is multiplied in float32: copies of both factors and of the product.
         return [count(t.dims) * 4 for t in (x[0], x[1], out[0])]
