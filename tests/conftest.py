@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send it
+# would wait in vain.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NVML_STUB_SOURCE = Path(__file__).parent / "probe" / "nvml_stub.c"
 

