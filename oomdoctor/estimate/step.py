@@ -85,8 +85,19 @@ class Simulation:
         """
         with collector_paused():
             worst = _asked_for(self.run(batch_size, self._worst))
+        return self._with_slack(worst, batch_size)
+
+    def about(self, batch_size: int, near: int) -> int:
+        """Return the peak at one batch size, with slack in chunks as at a batch size near it."""
+        if batch_size in self._peaks:
+            return self._peaks[batch_size].bytes
+        with collector_paused():
+            asked = _asked_for(self.run(batch_size))
+        return self._with_slack(asked, near)
+
+    def _with_slack(self, asked_bytes: int, batch_size: int) -> int:
         likely = self.peak(batch_size)
-        return worst * likely.bytes // max(1, _asked_for(likely.run))
+        return asked_bytes * likely.bytes // max(1, _asked_for(likely.run))
 
     def has_luck(self) -> bool:
         """Whether more variables are read at the start than the thread pool's queue holds."""
@@ -261,13 +272,13 @@ def batch_line(simulation: Simulation, batch_size: int) -> tuple[int, int, int]:
     The line goes through the batch asked for and twice that. Below, workspaces and optimizer
     temporaries can outweigh activations, so it is checked at smaller batches.
     """
-    here, twice = simulation.peak(batch_size).bytes, simulation.peak(2 * batch_size).bytes
+    here, twice = simulation.peak(batch_size).bytes, simulation.about(2 * batch_size, batch_size)
     slope = max(0, (twice - here) // batch_size)
     fixed = here - slope * batch_size
     since = batch_size
     smaller = max(1, batch_size // 4)
     if smaller < batch_size:
-        there = simulation.peak(smaller).bytes
+        there = simulation.about(smaller, batch_size)
         if abs(fixed + slope * smaller - there) <= 0.05 * there:
             since = smaller
     return fixed, slope, since
