@@ -11,11 +11,11 @@ import os
 from dataclasses import dataclass
 from statistics import median
 
+from oomdoctor.allocator import ENDLESS, Pool
 from oomdoctor.errors import UsageError
 from oomdoctor.estimate import kernels
 from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.attribution import OTHER, PARTS, layer_of, part_of, totals
-from oomdoctor.estimate.bfc import Bfc
 from oomdoctor.estimate.buffers import Run
 from oomdoctor.estimate.executor import POOL_TASKS, Executor
 from oomdoctor.estimate.keras_model import Traced
@@ -124,19 +124,19 @@ class Simulation:
 
 def _replayed(run: Run) -> Peak:
     """Replay a step several times through the allocator and take the middle."""
-    allocator, where = Bfc(growth=False), {}
+    pool, where = Pool([ENDLESS]), {}
     for buffer, size in run.before:
         # An initial value is made beside the number it is made from, which leaves a gap.
-        beside = allocator.allocate(size)
-        where[buffer] = allocator.allocate(size)
-        allocator.release(beside)
+        beside = _placed(pool, size)
+        where[buffer] = _placed(pool, size)
+        pool.release(beside)
     start = {
         run.origins[b].variable: b for b, _ in run.before if run.origins[b].variable is not None
     }
     peaks: list[int] = []
     held: list[tuple[tuple[int, int], ...]] = []
     for _ in range(STEPS):
-        best, at_best = _one_step(run, allocator, where)
+        best, at_best = _one_step(run, pool, where)
         peaks.append(best)
         held.append(at_best)
         moved = {start[v]: where.pop(b) for v, b in run.after.items() if v in start}
@@ -161,21 +161,27 @@ def _asked_for(run: Run) -> int:
     return highest
 
 
+def _placed(pool: Pool, size_bytes: int) -> int:
+    address = pool.allocate(size_bytes)
+    assert address is not None  # the pool has no end
+    return address
+
+
 def _one_step(
-    run: Run, allocator: Bfc, where: dict[int, int]
+    run: Run, pool: Pool, where: dict[int, int]
 ) -> tuple[int, tuple[tuple[int, int], ...]]:
-    highest, at = allocator.in_use_bytes, -1
-    log: list[tuple[int, int]] = [(b, allocator.size_of(a)) for b, a in where.items()]
+    highest, at = pool.in_use_bytes, -1
+    log: list[tuple[int, int]] = [(b, pool.size_of(a)) for b, a in where.items()]
     first = len(log)
     for place, (buffer, size) in enumerate(run.events):
         if size < 0:
-            allocator.release(where.pop(buffer))
+            pool.release(where.pop(buffer))
             log.append((buffer, -1))
         else:
-            where[buffer] = address = allocator.allocate(size)
-            log.append((buffer, allocator.size_of(address)))
-            if allocator.in_use_bytes > highest:
-                highest, at = allocator.in_use_bytes, place
+            where[buffer] = address = _placed(pool, size)
+            log.append((buffer, pool.size_of(address)))
+            if pool.in_use_bytes > highest:
+                highest, at = pool.in_use_bytes, place
     live: dict[int, int] = {}
     for buffer, size in log[: first + at + 1]:
         if size < 0:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oomdoctor.measure.pool import Pool, Region, rounded
+from oomdoctor.allocator import Pool, Region, rounded
 from oomdoctor.measure.replay import Event, in_order
 
 _Key = tuple[str, int]

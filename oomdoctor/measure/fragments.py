@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomdoctor.measure.pool import CHUNK_BYTES, Pool, Region, rounded
+from oomdoctor.allocator import CHUNK_BYTES, Pool, Region, rounded
 from oomdoctor.measure.replay import Event
 from oomdoctor.units import MIB
 

@@ -14,11 +14,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from oomdoctor.allocator import Region
 from oomdoctor.errors import InputError
 from oomdoctor.measure import batch as batches
 from oomdoctor.measure.build import load_callable
 from oomdoctor.measure.names import scopes_noted
-from oomdoctor.measure.pool import Region
 from oomdoctor.measure.spec import ModelSpec
 
 _ANY = 2

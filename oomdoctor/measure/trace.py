@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from oomdoctor.allocator import CHUNK_BYTES, Region
 from oomdoctor.measure.fragments import Held, held_before, least_limit, play, real_extent
-from oomdoctor.measure.pool import CHUNK_BYTES, Region
 from oomdoctor.measure.replay import Event, Peak, find_peak, in_order, scratch_as_temp
 from oomdoctor.measure.spec import PARTS, AllocationTrace, HeldTensor, Shape
 

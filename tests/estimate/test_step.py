@@ -131,3 +131,9 @@ def test_a_precision_nobody_knows_is_refused(model):
 
     with pytest.raises(UsageError, match="precision"):
         oomdoctor.estimate_memory(model, precision="float8")
+
+
+def test_a_batch_larger_than_any_machine_is_estimated_too(model):
+    found = estimate_of(model, 1_000_000)
+    assert found.peak_bytes > 200 * 1024**3
+    assert found.high_bytes > found.peak_bytes

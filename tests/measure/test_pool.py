@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomdoctor.allocator import SPLIT_BYTES, Pool, rounded
 from oomdoctor.measure.fragments import held_before, least_limit, play, real_extent
-from oomdoctor.measure.pool import SPLIT_BYTES, Pool, rounded
 from oomdoctor.measure.replay import Event
 from oomdoctor.units import MIB
 

@@ -1,9 +1,13 @@
 """TensorFlow's BFC allocator, in Python: where it would put a buffer, and when it has no room.
 
-Requests are rounded up to 256 bytes. The smallest free chunk that is large enough is taken, the
-lowest address first among equals. It is split if what is left over is at least as large as the
-request, or 128 MiB; otherwise the whole chunk is handed out. Freed neighbours are joined, within
-a region. No region is added here: the pool is full when its regions are.
+Memory comes in *regions*; a *chunk* is a piece of one, in use or free. Requests are rounded up to
+256 bytes. The smallest free chunk that is large enough is taken, the lowest address first among
+equals. It is split if what is left over is at least as large as the request, or 128 MiB; otherwise
+the whole chunk is handed out. So a buffer can hold nearly twice what was asked for, and
+TensorFlow's counters (`InUse`, `get_memory_info`) count chunks, not requests. Freed neighbours are
+joined, within a region.
+
+Ignored: regions that are added later, the wait before an allocation fails, and threads.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ SPLIT_BYTES = 128 * 1024**2
 
 Region = tuple[int, int]
 """Address and size."""
+ENDLESS: Region = (0, 1 << 62)
+"""For asking how much is held, not whether it fits."""
 
 
 class Pool:
     """The chunks of an allocator that may not grow."""
 
     def __init__(self, regions: Iterable[Region]) -> None:
+        self.in_use_bytes = 0
         self._size: dict[int, int] = {}
         self._before: dict[int, int | None] = {}
         self._after: dict[int, int | None] = {}
@@ -42,6 +49,7 @@ class Pool:
         self._is_free.discard(address)
         if found >= 2 * size or found - size >= SPLIT_BYTES:
             self._split(address, size)
+        self.in_use_bytes += self._size[address]
         return address
 
     def allocate_at(self, address: int, requested_bytes: int) -> bool:
@@ -59,10 +67,16 @@ class Pool:
             self._add_free(start)
         if self._size[address] > size:
             self._split(address, size)
+        self.in_use_bytes += size
         return True
+
+    def size_of(self, address: int) -> int:
+        """Return the size of the chunk at an address."""
+        return self._size[address]
 
     def release(self, address: int) -> None:
         """Give a buffer back, and join it with free neighbours."""
+        self.in_use_bytes -= self._size[address]
         following = self._after[address]
         if following in self._is_free:
             self._remove_free(following)
