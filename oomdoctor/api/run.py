@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor.api.conclude import conclude, installed
 from oomdoctor.errors import InputError
@@ -77,8 +77,8 @@ def compare_runs(one: Report, other: Report) -> Report:
     )
 
 
-def report_of(profile: Profile, **how: object) -> Report:
-    """Return the report on a profile."""
+def report_of(profile: Profile, **how: Any) -> Report:
+    """Return the report on a profile; `how` as in `report_on`."""
     from oomdoctor.profile.conclude import diagnosis_of
 
     recording = profile.recording
@@ -90,8 +90,7 @@ def report_of(profile: Profile, **how: object) -> Report:
         profile=profile,
         versions=recording.versions,
     )
-    defaults: dict[str, object] = {"rules": ()}
-    report = conclude("profile", facts, **{**defaults, **how})  # type: ignore[arg-type]
+    report = conclude("profile", facts, **{"rules": (), **how})
     return replace(report, notes=(*report.notes, *recording.notes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -165,7 +165,10 @@ def thin(items: Sequence[Item], most: int) -> Sequence[Item]:
         return items
     stretches = max(1, (most - 2) // 2)
     kept = {0, len(items) - 1}
-    by_size: Callable[[int], int] = lambda index: items[index].rss_bytes or 0  # noqa: E731
+
+    def by_size(index: int) -> int:
+        return items[index].rss_bytes or 0
+
     for number in range(stretches):
         stretch = range(number * len(items) // stretches, (number + 1) * len(items) // stretches)
         kept |= {max(stretch, key=by_size), min(stretch, key=by_size)}
@@ -175,16 +178,18 @@ def thin(items: Sequence[Item], most: int) -> Sequence[Item]:
 def _suspects(lines: Iterable[records.Suspicion], *, has_steps: bool) -> tuple[Suspect, ...]:
     """The suspects, the largest first. What grew before the first step was being built."""
     known = [line for line in lines if line.step or not has_steps]
-    return tuple(
-        Suspect(
-            kind=line.kind,
-            what=line.what,
-            count=line.count,
-            per_step=line.per_step,
-            held_bytes=line.held_bytes,
-            advice=line.advice,
-        )
-        for line in sorted(known, key=lambda line: -(line.held_bytes or 0))
+    return tuple(suspect(line) for line in sorted(known, key=lambda line: -(line.held_bytes or 0)))
+
+
+def suspect(line: records.Suspicion) -> Suspect:
+    """Return a suspect as a value, from its line in the recording."""
+    return Suspect(
+        kind=line.kind,
+        what=line.what,
+        count=line.count,
+        per_step=line.per_step,
+        held_bytes=line.held_bytes,
+        advice=line.advice,
     )
 
 

@@ -14,12 +14,11 @@ import warnings
 from typing import Any
 
 from oomdoctor.errors import MissingPackageError
-from oomdoctor.profile.assemble import MOST_STEPS, thin
+from oomdoctor.profile import assemble
 from oomdoctor.profile.census import Census
 from oomdoctor.profile.conclude import profile_of
 from oomdoctor.profile.live_file import LiveFile
 from oomdoctor.profile.meter import Meter
-from oomdoctor.profile.records import Suspicion
 from oomdoctor.recording import Limit, Phase, Profile, Recording, Step, Suspect
 from oomdoctor.units import format_bytes, parse_size
 
@@ -107,7 +106,7 @@ class MemoryCallback:
                 command=("fit",),
                 started_at=self._started_at,
                 samples=(),
-                steps=tuple(thin(self._steps, MOST_STEPS)),
+                steps=tuple(assemble.thin(self._steps, assemble.MOST_STEPS)),
                 phases=tuple(self._phases),
                 limits=self._limits,
                 step_count=self._count,
@@ -204,8 +203,8 @@ class MemoryCallback:
         )
         self._steps.append(step)
         self._seen += 1
-        if len(self._steps) > 2 * MOST_STEPS:
-            self._steps[:] = thin(self._steps, MOST_STEPS)
+        if len(self._steps) > 2 * assemble.MOST_STEPS:
+            self._steps[:] = assemble.thin(self._steps, assemble.MOST_STEPS)
         if self._file is not None:
             self._file.step(step)
         return step
@@ -237,7 +236,7 @@ class MemoryCallback:
     def _count_kept(self) -> None:
         with self._lock:
             for line in self._census.take(self._count):
-                self._suspects[line.kind, line.what] = _suspect(line)
+                self._suspects[line.kind, line.what] = assemble.suspect(line)
 
     def _warn(self, profile: Profile) -> None:
         leak = profile.leak
@@ -281,17 +280,6 @@ def _is_soon(profile: Profile) -> bool:
     """Whether the forecast lies within the epochs asked for and nearer than half the way."""
     first = profile.forecasts[0]
     return first.now_bytes > 0.7 * first.limit_bytes
-
-
-def _suspect(line: Suspicion) -> Suspect:
-    return Suspect(
-        kind=line.kind,
-        what=line.what,
-        count=line.count,
-        per_step=line.per_step,
-        held_bytes=line.held_bytes,
-        advice=line.advice,
-    )
 
 
 def _limits(ram: str | int | None, vram: str | int | None) -> tuple[Limit, ...]:

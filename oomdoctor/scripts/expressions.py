@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts import calls, checks_loops
@@ -11,6 +12,7 @@ from oomdoctor.scripts.operators import binary, subscript
 from oomdoctor.scripts.values import (
     Function,
     Items,
+    Loop,
     Number,
     Picture,
     Ref,
@@ -70,7 +72,11 @@ def _tuple(walker: Walker, node: ast.Tuple) -> Value:
     return Items(tuple([walker.value(part) for part in node.elts]))
 
 
-def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
+@contextlib.contextmanager
+def _generators(
+    walker: Walker, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+) -> Iterator[list[Loop]]:
+    """Walk the loops of a comprehension, whose names are its own."""
     outer, walker.scope = walker.scope, Scope(walker.scope)
     loops = []
     for generator in node.generators:
@@ -79,12 +85,17 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.Genera
         walker.bind(generator.target, calls.element_of(over))
         for test in generator.ifs:
             walker.value(test)
-    item = walker.value(node.elt)
-    if not isinstance(node, ast.GeneratorExp):
-        checks_loops.comprehension(walker, node, loops[0].over, item)
+    yield loops
     for loop in reversed(loops):
         walker.leave(loop)
     walker.scope = outer
+
+
+def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
+    with _generators(walker, node) as loops:
+        item = walker.value(node.elt)
+        if not isinstance(node, ast.GeneratorExp):
+            checks_loops.comprehension(walker, node, loops[0].over, item)
     made = Sequence(len(walker.loops), item)
     if isinstance(item, Picture) and not walker.loops:
         made.pictures = node
@@ -92,17 +103,9 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.Genera
 
 
 def _dict_comprehension(walker: Walker, node: ast.DictComp) -> Value:
-    outer, walker.scope = walker.scope, Scope(walker.scope)
-    loops = []
-    for generator in node.generators:
-        over = walker.value(generator.iter)
-        loops.append(walker.enter(node, over))
-        walker.bind(generator.target, calls.element_of(over))
-    walker.value(node.key)
-    walker.value(node.value)
-    for loop in reversed(loops):
-        walker.leave(loop)
-    walker.scope = outer
+    with _generators(walker, node):
+        walker.value(node.key)
+        walker.value(node.value)
     return None
 
 
