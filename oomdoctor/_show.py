@@ -6,7 +6,7 @@ both, says here which functions draw a value.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 
@@ -43,7 +43,9 @@ class Readable:
     def __repr__(self) -> str:
         if _drawing is not None:
             return _drawing.text(self)
-        inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
+        if not is_dataclass(self):
+            return f"{type(self).__name__}({self})"
+        inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
         return f"{type(self).__name__}({inside})"
 
     def _repr_html_(self) -> str | None:

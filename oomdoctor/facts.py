@@ -504,6 +504,8 @@ class Scripts(Readable):
 
     files: int
     lines: int
+    unchecked: int = 0
+    """Files that could not be read, or not whole; the notes say why."""
     matches: tuple[CodeMatch, ...] = ()
     """By file, line and column."""
     notes: tuple[str, ...] = ()

@@ -30,6 +30,9 @@ MAX_REMEDIES = 3
 HOST_SHARE = 0.8
 """Part of the free RAM that a step may take where the CPU trains: the rest is the program's."""
 
+CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+"""Where this is set, the program that asks trains on the CPU, under that limit."""
+
 
 def suggest_batch_size(
     model: Any,
@@ -133,6 +136,7 @@ def tune_report(
     known_machine = probe_machine(machine=machine)
     budget = _budget(memory, known_machine)
     emulates_nothing = memory is None and machine is None
+    trains_in_ram = not known_machine.gpus and (emulates_nothing or CPU_LIMIT in os.environ)
     samples = None if data is None else _samples(data)
     spec = spec_of(
         model, replicas=replicas, samples=samples and json.dumps(samples.tree), **how_trained
@@ -145,7 +149,8 @@ def tune_report(
         multiple_of=math.lcm(multiple_of or 1, replicas),
         objective=objective,
         samples=samples and samples.count,
-        reserved_bytes=samples.held_bytes if samples else 0,
+        shares_memory=trains_in_ram,
+        reserved_bytes=samples.held_bytes if samples and trains_in_ram else 0,
         host_bytes=_host_bytes(known_machine) if emulates_nothing else None,
     )
     question = _question(spec, wanted) if cache else None

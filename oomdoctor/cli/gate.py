@@ -12,6 +12,7 @@ import click
 from oomdoctor.api.baseline import EMPTY, Baseline, read_baseline, recorded, with_known
 from oomdoctor.api.gate import Plan, combined, run_plan, threads_here
 from oomdoctor.api.machine import probe_machine
+from oomdoctor.cli.output import hush_tensorflow
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 
@@ -40,8 +41,7 @@ def run_gate(
         raise UsageError("--update-baseline needs --baseline FILE, or baseline = in the settings.")
     known = read_baseline(file) if file is not None and not update else None
     if named.get("models"):
-        # TensorFlow greets with a dozen lines about the CPU; errors still show.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        hush_tensorflow()
     machines = tuple(
         probe_machine(machine=name, ram=compared["ram"], vram=compared["vram"])
         for name in compared["machine"] or (None,)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
-from oomdoctor.cli.output import show
+from oomdoctor.cli.output import hush_tensorflow, show
 from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
 from oomdoctor.findings import Report
@@ -60,6 +60,7 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     """
     from oomdoctor.api.tune import tune_report
 
+    hush_tensorflow()
     try:
         report = tune_report(model, watch=_tell if sys.stderr.isatty() else None, **options)
     except DoesNotFitError as error:

@@ -60,7 +60,18 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
             autograph=False,  # Keras traces its own step without it
             jit_compile=False,
         )
-        concrete = function.get_concrete_function()
+        return read_traced(model, function.get_concrete_function(), kind)
+
+
+def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:
+    """Return a step that somebody has traced already.
+
+    Args:
+        model: The model whose step it is.
+        concrete: The traced step, a `ConcreteFunction`.
+        kind: `train`, `evaluate` or `predict`.
+    """
+    with collector_paused():
         variables, numbers = _variables(model, concrete, kind)
         graph = read_graph(concrete, numbers)
         graph.listed.update(places(concrete))

@@ -35,6 +35,8 @@ Then some variables are read at once and others last, in a hash set's order. Sim
 list of reads turned by eighths, the median lay 0.2 to 0.65 of the way (ResNet50, InceptionV3,
 DenseNet121 with Adam); with fewer reads, at the lower end.
 """
+LINE_FROM = 8
+"""Below this many samples memory rarely follows the line that it follows above."""
 SMALL_BYTES = 5 * 1024**2
 """What small models were seen to hold beyond that: buffers and constants not followed here."""
 
@@ -91,9 +93,12 @@ class Simulation:
         """Return the peak at one batch size, with slack in chunks as at a batch size near it."""
         if batch_size in self._peaks:
             return self._peaks[batch_size].bytes
+        return self._with_slack(self.asked_for(batch_size), near)
+
+    def asked_for(self, batch_size: int) -> int:
+        """Return the most bytes that a step asks for at once, without slack in chunks."""
         with collector_paused():
-            asked = _asked_for(self.run(batch_size))
-        return self._with_slack(asked, near)
+            return _asked_for(self.run(batch_size))
 
     def _with_slack(self, asked_bytes: int, batch_size: int) -> int:
         likely = self.peak(batch_size)
@@ -275,16 +280,15 @@ def _assumptions(simulation: Simulation, jit: bool) -> tuple[str, ...]:
 def batch_line(simulation: Simulation, batch_size: int) -> tuple[int, int, int]:
     """Return fixed bytes, bytes per sample, and the smallest batch from which the line holds.
 
-    The line goes through the batch asked for and twice that. Below, workspaces and optimizer
-    temporaries can outweigh activations, so it is checked at smaller batches.
+    The line goes through the batch asked for and twice that. Where batches are small, workspaces
+    and optimizer temporaries outweigh activations: the line begins at `LINE_FROM` at least, and is
+    checked at one smaller batch.
     """
-    here, twice = simulation.peak(batch_size).bytes, simulation.about(2 * batch_size, batch_size)
-    slope = max(0, (twice - here) // batch_size)
-    fixed = here - slope * batch_size
-    since = batch_size
-    smaller = max(1, batch_size // 4)
-    if smaller < batch_size:
-        there = simulation.about(smaller, batch_size)
-        if abs(fixed + slope * smaller - there) <= 0.05 * there:
-            since = smaller
-    return fixed, slope, since
+    near = max(batch_size, LINE_FROM)
+    here, twice = (simulation.about(size, batch_size) for size in (near, 2 * near))
+    slope = max(0, (twice - here) // near)
+    fixed = here - slope * near
+    smaller = batch_size if batch_size < near else max(1, near // 4)
+    there = simulation.about(smaller, batch_size)
+    holds = abs(fixed + slope * smaller - there) <= 0.05 * there
+    return fixed, slope, smaller if holds else near

@@ -67,7 +67,7 @@ class Ballast:
             return True
         import tensorflow as tf
 
-        rest = (self.pool_bytes - limit_bytes) // MIB
+        rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
         before = _in_use()
         while rest > 0:
             free = (self.pool_bytes - _in_use()) // MIB - ELSEWHERE_MIB

@@ -1,10 +1,10 @@
 """Recorded steps of two batch sizes → would another size fit under a limit?
 
-A fresh process runs its first steps with one size; they are recorded with where its variables
-lay. A step with another size says how each allocation grows with the batch. The allocations of any
-size, in the recorded order, are then played through a model of the allocator (`pool.py`) as small
-as the limit. What this ignores: kernels that change their algorithm with the batch, and that the
-order of ops depends on timing. So it says where to look; what it says is then run.
+A fresh process runs its first steps with one size; they are recorded with what lay in memory
+before (`layout.py`). A step with another size says how each allocation grows with the batch. The
+allocations of any size, in the recorded order, are then played through a model of the allocator as
+small as the limit. What this ignores: kernels that change their algorithm with the batch, and that
+the order of ops depends on timing. So it says where to look; what it says is then run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oomdoctor.allocator import Pool, Region, rounded
+from oomdoctor.measure.layout import Held, held_before
 from oomdoctor.measure.replay import Event, in_order
 
 _Key = tuple[str, int]
@@ -22,16 +23,15 @@ _Event = tuple[int, float, float]
 FIRST_NUMBER = 10**9
 """The number before the first allocation's; variables and the batch have lower ones."""
 
-Held = tuple[int, int]
-"""Address and bytes of something that is there before the steps."""
-
 
 @dataclass(frozen=True)
 class Foresight:
     """What two recorded sizes say of all others."""
 
+    batch_size: int
+    """The one whose order of allocations is played."""
     held: tuple[Held, ...]
-    """Variables, before the first step."""
+    """What lies in memory before the first step, but for the batch."""
     batch: tuple[tuple[float, float], ...]
     """The tensors of the batch: fixed bytes and bytes for each sample."""
     steps: tuple[tuple[_Event, ...], ...]
@@ -79,16 +79,29 @@ class Foresight:
             highest: The largest.
             batches_ahead: Further batches that lie in memory.
         """
-        if not self.fits(lowest, limit_bytes, batches_ahead=batches_ahead):
-            return None
-        low, high = lowest, highest + 1
+
+        def fits(batch_size: int) -> bool:
+            return self.fits(batch_size, limit_bytes, batches_ahead=batches_ahead)
+
+        # Outwards from the recorded size, which was near: each question plays all events.
+        low, high = lowest - 1, highest + 1
+        size, stride = min(max(self.batch_size, lowest), highest), 1 + self.batch_size // 16
+        while low < size < high:
+            if fits(size):
+                low, size = size, size + stride
+            else:
+                high, size = size, size - stride
+            stride *= 2
+            if low >= lowest and high <= highest:
+                break
+            size = min(max(size, lowest), highest)
         while high - low > 1:
             middle = (low + high) // 2
-            if self.fits(middle, limit_bytes, batches_ahead=batches_ahead):
+            if fits(middle):
                 low = middle
             else:
                 high = middle
-        return low
+        return low if low >= lowest else None
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ class Recorded:
     """Steps of one size that were recorded."""
 
     batch_size: int
-    batch_bytes: tuple[int, ...]
+    batch: tuple[Held, ...]
     """The tensors of the batch."""
     held: tuple[Held, ...]
     """Variables before the first of the steps."""
@@ -113,14 +126,17 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
     """
     sizes = _sizes(other.steps[-1])
     apart = other.batch_size - main.batch_size
-    held = list(main.held)
+    ordered = [in_order(events) for events in main.steps]
+    batch = {address for address, _ in main.batch}
+    before = held_before(ordered, [*main.held, *main.batch], regions)
+    held = [item for item in before if item[0] not in batch]
     numbers = {address: number for number, (address, _) in enumerate(held)}
     following = FIRST_NUMBER
     steps = []
-    for events in main.steps:
+    for events in ordered:
         seen: Counter[str] = Counter()
         step: list[tuple[int, float, float]] = []
-        for event in in_order(events):
+        for event in events:
             if event.is_release:
                 number = numbers.pop(event.address, None)
                 if number is not None:
@@ -135,9 +151,10 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
             numbers[event.address] = following
             step.append((following, here - each * main.batch_size, each))
         steps.append(tuple(step))
-    pairs = zip(main.batch_bytes, other.batch_bytes, strict=True)
-    slopes = [(here, (there - here) / apart) for here, there in pairs]
+    pairs = zip(main.batch, other.batch, strict=True)
+    slopes = [(here, (there - here) / apart) for (_, here), (_, there) in pairs]
     return Foresight(
+        batch_size=main.batch_size,
         held=tuple(held),
         batch=tuple((here - each * main.batch_size, each) for here, each in slopes),
         steps=tuple(steps),

@@ -1,54 +1,18 @@
 """What fragmentation adds to a peak: the least limit under which a step's allocations succeed.
 
-The step's allocations are played through a model of the allocator (`pool.py`) that starts from
-the real layout: variables and batch where they lie. How far the model goes into memory under the
-real limit is reported beside how far the allocator went: if they differ, the model is wrong.
-Small constants that nobody lists are missing from the layout; they shift others by some bytes.
+The step's allocations are played through a model of the allocator that starts from the real layout
+(`layout.py`). How far the model goes into memory under the real limit is reported beside how far
+the allocator went: if they differ, the model is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomdoctor.allocator import CHUNK_BYTES, Pool, Region, rounded
+from oomdoctor.allocator import Pool, Region, rounded
+from oomdoctor.measure.layout import Held
 from oomdoctor.measure.replay import Event
 from oomdoctor.units import MIB
-
-Held = tuple[int, int]
-"""Address and bytes of something that is there before the step."""
-
-
-def held_before(
-    events: Sequence[Event], known: Sequence[Held], start_bytes: int | None = None
-) -> list[Held]:
-    """Return what lay in memory before a step.
-
-    Args:
-        events: The step's, in order; what only its releases show was there too.
-        known: Variables and the batch.
-        start_bytes: In use when the step began. What that has more than the known is taken to be
-            handles of variables, each the size of the least chunk, in holes of that size.
-    """
-    found = dict(known)
-    born: set[int] = set()
-    for event in events:
-        if not event.is_release:
-            born.add(event.address)
-        elif event.address in born:
-            born.discard(event.address)
-        else:
-            found.setdefault(event.address, event.requested_bytes)
-    held = sorted(found.items())
-    if start_bytes is None:
-        return held
-    unknown = (start_bytes - sum(rounded(size) for _, size in held)) // CHUNK_BYTES
-    ends = [address + rounded(size) for address, size in held]
-    holes = [
-        end
-        for end, (following, _) in zip(ends, held[1:], strict=False)
-        if following - end == CHUNK_BYTES
-    ]
-    return sorted([*held, *((hole, CHUNK_BYTES) for hole in holes[: max(0, unknown)])])
 
 
 def play(events: Sequence[Event], held: Sequence[Held], regions: Sequence[Region]) -> int | None:

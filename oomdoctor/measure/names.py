@@ -77,15 +77,18 @@ def _layer_of_slot(slot: Any, by_slot_name: dict[str, str | None]) -> str | None
     return by_slot_name[max(fitting, key=len)] if fitting else None
 
 
-def addresses(model: Any, data: Any) -> list[tuple[int, int]]:
-    """Return where variables and the batch lie, and how many bytes they asked for."""
+def variable_places(model: Any) -> list[tuple[int, int]]:
+    """Return where variables lie, and how many bytes they asked for."""
+    return places([variable.read_value() for _, variable in _variables(model)])
+
+
+def places(tensors: Any) -> list[tuple[int, int]]:
+    """Return where tensors lie, in any structure, and how many bytes they asked for."""
     import tensorflow as tf
 
-    tensors = [variable.read_value() for _, variable in _variables(model)]
-    tensors += tf.nest.flatten(data)
     return [
         (address_of(tensor), tensor.dtype.size * (tensor.shape.num_elements() or 0))
-        for tensor in tensors
+        for tensor in tf.nest.flatten(tensors)
         if tensor.dtype.size and tensor.shape.num_elements()
     ]
 

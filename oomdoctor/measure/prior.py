@@ -1,54 +1,47 @@
 """A traced step → where to begin looking for a batch size, before anything has run.
 
-What the way back reads of the way forth must be kept until then: outputs of forward ops that feed
-an op of the gradient tape. Their sizes, with what variables, gradients and slots take, give the
-peak to within a factor of two or so, which is all a first probe needs. Loops hide what they keep.
+The step that the worker has traced anyway is simulated (`oomdoctor.estimate`) at a few sizes, each
+nearer to the one that fills the limit. A line through the last two says where to look.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from oomdoctor.estimate.keras_model import read_traced
+from oomdoctor.estimate.step import Simulation
 from oomdoctor.measure.step import Step
 
-_BACKWARD = "gradient_tape"
-_LOOPS = ("While", "StatelessWhile")
+FIRST_SIZES = (8, 16)
+APPROACHES = 2
+"""How often the line is drawn anew, nearer to the limit: small batches are ruled by workspaces."""
+
+MAX_SIZE = 2**20
 
 
-def prior_of(step: Step) -> dict[str, int] | None:
-    """Return the bytes that any batch takes and those of each sample, or None where unknown."""
+def prior_of(step: Step, limit_bytes: int) -> dict[str, int] | None:
+    """Return the bytes that any batch takes and those of each sample, near a limit.
+
+    None where they are not known: the step is traced for each size anew, or the estimate errs,
+    which must not keep anybody from measuring.
+    """
     if not step.free:
         return None
-    function = step.function(1)
-    kept: dict[int, int] = {}
-    for op in function.graph.get_operations():
-        if op.type in _LOOPS:
-            return None
-        if _BACKWARD not in op.name:
-            continue
-        for tensor in op.inputs:
-            if _BACKWARD not in tensor.op.name:
-                kept[id(tensor)] = _bytes_of_sample(tensor)
-    model = step.model
-    trained = sum(_bytes_of(v) for v in model.trainable_variables)
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
-    held = sum(_bytes_of(variable) for variable in {id(v): v for v in variables}.values())
-    each = sum(kept.values())
-    return {"fixed_bytes": held + trained, "sample_bytes": each} if each else None
+    try:
+        simulation = Simulation(read_traced(step.model, step.function(1), step.kind))
+        far, near = FIRST_SIZES
+        asked = {size: simulation.asked_for(size) for size in FIRST_SIZES}
+        for _ in range(APPROACHES):
+            fixed, each = _line(far, asked[far], near, asked[near])
+            size = min(MAX_SIZE, int((limit_bytes - fixed) / each)) if each > 0 else MAX_SIZE
+            if size <= near or size in asked:
+                break
+            asked[size] = simulation.asked_for(size)
+            far, near = near, size
+        fixed, each = _line(far, asked[far], near, asked[near])
+    except Exception:  # an estimate of any user's graph: whatever it stumbles over, we can measure
+        return None
+    return {"fixed_bytes": int(fixed), "sample_bytes": int(each)} if each >= 1 else None
 
 
-def _bytes_of_sample(tensor: Any) -> int:
-    """Return what one sample takes of a tensor; 0 where the batch does not shape it."""
-    shape = tensor.shape
-    if shape.rank is None or None not in shape.as_list():
-        return 0
-    count = 1
-    for size in shape.as_list():
-        count *= size or 1
-    return int(count * tensor.dtype.size)
-
-
-def _bytes_of(variable: Any) -> int:
-    value = variable.value
-    return int(value.dtype.size * (value.shape.num_elements() or 0))
+def _line(first: int, first_bytes: int, second: int, second_bytes: int) -> tuple[float, float]:
+    each = (second_bytes - first_bytes) / (second - first)
+    return first_bytes - each * first, each

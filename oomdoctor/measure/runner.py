@@ -59,6 +59,8 @@ class Runner:
         self.threads = threads
         self.seconds_per_trial = seconds_per_trial
         self._worker: WorkerProcess | None = None
+        self._awaited = 0
+        """Answers that the worker owes: to the model, and to a trace that `begin` asked for."""
         self._cannot_load: str | None = None
 
     def __enter__(self) -> Runner:
@@ -82,6 +84,7 @@ class Runner:
         batch_size: int,
         *,
         steps: int = 3,
+        more_steps: int = 0,
         trace: bool = False,
         kind: str = "train",
         limit_bytes: int | None = None,
@@ -93,6 +96,7 @@ class Runner:
         Args:
             batch_size: Samples in a batch, over all replicas.
             steps: How many steps to run, at least two: the first creates what later ones keep.
+            more_steps: How many further ones to run where they take no more than a moment.
             trace: Whether to record the allocations of three more steps.
             kind: `train`, `evaluate` or `predict`.
             limit_bytes: Another limit for this trial alone, within `spare_bytes` above the
@@ -111,6 +115,7 @@ class Runner:
         request = {
             "batch_size": batch_size,
             "steps": steps,
+            "more_steps": more_steps,
             "trace": trace,
             "kind": kind,
             "limit_bytes": limit_bytes or self.limit_bytes,
@@ -120,23 +125,27 @@ class Runner:
         with self._closed_on_failure():
             return self._run(request)
 
-    def start(self) -> dict[str, int] | None:
+    def begin(self) -> None:
+        """Start the worker and let it trace the step, without waiting for it."""
+        self._launch()
+        assert self._worker is not None
+        self._worker.send({"kind": "train"})
+        self._awaited += 1
+
+    def start(self, limit_bytes: int | None = None) -> dict[str, int] | None:
         """Start the worker and trace the step, before the first trial needs it.
 
+        Args:
+            limit_bytes: What a step shall fill. None asks for nothing.
+
         Returns:
-            The bytes that any batch takes and those of each sample, roughly, by a look at the
-            step: `fixed_bytes` and `sample_bytes`. None where they are not known.
+            The bytes that any batch takes and those of each sample near that limit, as the
+            estimate sees it: `fixed_bytes` and `sample_bytes`. None where they are not known.
         """
-        return self._asked({"kind": "train"}).get("prior")
+        return self._asked({"kind": "train", "limit_bytes": limit_bytes}).get("prior")
 
     def foresee(
-        self,
-        *,
-        limit_bytes: int,
-        lowest: int,
-        highest: int,
-        batches_ahead: int = 0,
-        careful: bool = False,
+        self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int = 0
     ) -> int | None:
         """Return the largest size that should fit, as the recorded trials tell.
 
@@ -147,12 +156,9 @@ class Runner:
             lowest: The smallest size to consider.
             highest: The largest.
             batches_ahead: Further batches that lie in memory.
-            careful: Whether to take the lesser of two forecasts, one from each order of ops
-                that was recorded.
         """
         request = {
             "foresee": True,
-            "careful": careful,
             "limit_bytes": limit_bytes,
             "lowest": lowest,
             "highest": highest,
@@ -164,8 +170,9 @@ class Runner:
         """Ask something that is no trial; a worker that dies of it has told nothing."""
         with self._closed_on_failure():
             try:
-                if self._worker is None or not self._worker.is_alive():
-                    self._start()
+                self._start()
+                if self._cannot_load is not None:
+                    return {}
                 assert self._worker is not None
                 answer = self._worker.ask(request, self.seconds_per_trial)
             except Died:
@@ -198,8 +205,7 @@ class Runner:
         batch_size, kind = request["batch_size"], request["kind"]
         began = time.monotonic()
         try:
-            if self._worker is None or not self._worker.is_alive():
-                self._start()
+            self._start()
             worker = self._worker
             assert worker is not None
             if self._cannot_load is not None:
@@ -220,24 +226,34 @@ class Runner:
         return replace(trial, batch_size=batch_size, log=log)
 
     def _start(self) -> None:
+        """Have a worker that has loaded the model."""
+        if self._worker is None or not self._worker.is_alive():
+            self._launch()
+        assert self._worker is not None
+        while self._awaited:
+            answer = self._worker.receive(self.seconds_per_trial)
+            self._awaited -= 1
+            self._cannot_load = self._cannot_load or answer.get("oom")
+            if "error" in answer and self._cannot_load is None:
+                self.close()
+                _raise_if_wrong(answer)
+
+    def _launch(self) -> None:
+        # Not in a thread of its own: the worker ends with the thread that started it.
         self.close()
         self._cannot_load = None
         pool_bytes = None if self.limit_bytes is None else self.limit_bytes + self.spare_bytes
         self._worker = WorkerProcess(environment(pool_bytes))
-        answer = self._worker.ask(
+        self._worker.send(
             {
                 "spec": self.spec,
                 "limit_bytes": self.limit_bytes,
                 "spare_bytes": self.spare_bytes,
                 "threads": self.threads,
                 "folder": self._worker.folder,
-            },
-            self.seconds_per_trial,
+            }
         )
-        self._cannot_load = answer.get("oom")
-        if "error" in answer:
-            self.close()
-        _raise_if_wrong(answer)
+        self._awaited = 1
 
 
 def _raise_if_wrong(answer: dict[str, Any]) -> None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomdoctor.allocator import CHUNK_BYTES, Region
-from oomdoctor.measure.fragments import Held, held_before, least_limit, play, real_extent
+from oomdoctor.measure.fragments import least_limit, play, real_extent
+from oomdoctor.measure.layout import Held, held_before
 from oomdoctor.measure.replay import Event, Peak, find_peak, in_order, scratch_as_temp
 from oomdoctor.measure.spec import PARTS, AllocationTrace, HeldTensor, Shape
 
@@ -139,7 +140,7 @@ def _fragmentation(
 ) -> dict[str, Any]:
     if not regions:
         return {}
-    held = held_before(events, known, peak.start_bytes)
+    held = held_before([events], known, regions)
     return {
         "needed_bytes": least_limit(events, held, regions, peak.peak_bytes),
         "extent_bytes": real_extent(events, regions),

@@ -12,7 +12,8 @@ from typing import Any
 from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.events import record
 from oomdoctor.measure.foresee import Recorded
-from oomdoctor.measure.names import addresses, names_of
+from oomdoctor.measure.layout import Held
+from oomdoctor.measure.names import names_of, places, variable_places
 from oomdoctor.measure.replay import Event
 from oomdoctor.measure.spec import AllocationTrace, Trial
 from oomdoctor.measure.step import Step, device_name
@@ -21,6 +22,8 @@ from oomdoctor.units import MIB
 
 TRACED_STEPS = 3
 """The order of ops depends on timing even with one thread, and with it where holes are left."""
+
+MOMENT_SECONDS = 2
 
 
 def run_trial(
@@ -33,6 +36,7 @@ def run_trial(
     limit_bytes: int | None = None,
     ballast: Ballast | None = None,
     batches_ahead: int = 0,
+    more_steps: int = 0,
     recorder: Recorder | None = None,
 ) -> Trial:
     """Run a step a few times and return what it held.
@@ -46,6 +50,7 @@ def run_trial(
         limit_bytes: What the step may take, where there is ballast.
         ballast: Holds back what the pool has more than that.
         batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
+        more_steps: Further steps that are run where they take no more than a moment.
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -60,7 +65,7 @@ def run_trial(
         data = step.data(batch_size)
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
         run = _Run(step, function, data, ballast, folder, device_name())
-        found = run.all(max(2, steps), trace, recorder)
+        found = run.all(max(2, steps), more_steps, trace, recorder)
         del ahead
     except (tf.errors.ResourceExhaustedError, _NoRoom) as error:
         return Trial(
@@ -100,12 +105,17 @@ class _Run:
     folder: str | None
     device: str
 
-    def all(self, steps: int, trace: bool, recorder: Recorder | None) -> dict[str, Any]:
+    def all(
+        self, steps: int, more_steps: int, trace: bool, recorder: Recorder | None
+    ) -> dict[str, Any]:
         """Run the steps and return the figures of the trial."""
         if recorder is not None:
             recorder.begin(self.step, self.data)
-        peaks, seconds = [], []
-        for _ in range(steps):
+        peaks: list[int] = []
+        seconds: list[float] = []
+        for number in range(steps + more_steps):
+            if number >= steps and sum(seconds[1:]) > MOMENT_SECONDS:
+                break
             started = time.perf_counter()
             with self._watched():
                 peaks.append(self._one(recorder))
@@ -143,7 +153,7 @@ class _Run:
         step, function, data = self.step, self.function, self.data
         tf.config.experimental.reset_memory_stats(self.device)
         start_bytes = self._info("current")
-        held = addresses(step.model, data) if step.regions else []
+        held = [*variable_places(step.model), *places(data)] if step.regions else []
         events = record(lambda: _finish(function(data)), self.folder)
         peak_bytes = self._info("peak")
         names = names_of(step.model, function, data, step.scopes, step.optimizers)
@@ -174,16 +184,14 @@ class Recorder:
     """Keeps the allocations of steps, for `foresee`."""
 
     def __init__(self) -> None:
-        self._batch_bytes: tuple[int, ...] = ()
-        self._held: tuple[tuple[int, int], ...] = ()
+        self._batch: tuple[Held, ...] = ()
+        self._held: tuple[Held, ...] = ()
         self._steps: list[tuple[Event, ...]] = []
 
     def begin(self, step: Step, data: Any) -> None:
         """Note what lies in memory before the first step."""
-        import tensorflow as tf
-
-        self._held = tuple(addresses(step.model, []))
-        self._batch_bytes = tuple(batch_bytes(tensor) for tensor in tf.nest.flatten(data))
+        self._held = tuple(variable_places(step.model))
+        self._batch = tuple(places(data))
 
     def add(self, events: list[Event]) -> None:
         """Keep one step."""
@@ -191,7 +199,7 @@ class Recorder:
 
     def recorded(self, batch_size: int) -> Recorded:
         """Return all that was kept."""
-        return Recorded(batch_size, self._batch_bytes, self._held, tuple(self._steps))
+        return Recorded(batch_size, self._batch, self._held, tuple(self._steps))
 
 
 def batch_bytes(data: Any) -> int:

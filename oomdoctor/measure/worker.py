@@ -43,12 +43,12 @@ class Request(msgspec.Struct):
     folder: str | None = None
     batch_size: int = 0
     steps: int = 3
+    more_steps: int = 0
     trace: bool = False
     kind: str = "train"
     record: bool = False
     batches_ahead: int = 0
     foresee: bool = False
-    careful: bool = False
     lowest: int = 1
     highest: int = 1
 
@@ -75,7 +75,8 @@ class Serving:
             if request.foresee:
                 return {"largest": self._foresee(request)}
             if not request.batch_size:
-                return {"prior": prior_of(self._step(request.kind))}
+                step, limit_bytes = self._step(request.kind), request.limit_bytes
+                return {"prior": None if limit_bytes is None else prior_of(step, limit_bytes)}
             return {"trial": self._trial(request)}
         except OomDoctorError as error:
             return {"error": str(error), "usage": isinstance(error, UsageError)}
@@ -119,6 +120,7 @@ class Serving:
             limit_bytes=request.limit_bytes,
             ballast=self.ballast,
             batches_ahead=request.batches_ahead,
+            more_steps=request.more_steps,
             recorder=recorder,
         )
         if recorder is not None and trial.outcome == "fits":
@@ -133,18 +135,14 @@ class Serving:
         # The larger of them is nearer to what is looked for, and its order of ops too.
         main = next(r for r in self.recorded if r.batch_size == sizes[-1])
         other = next(r for r in self.recorded if r.batch_size == sizes[-2])
-        pairs = [(main, other), (other, main)] if request.careful else [(main, other)]
         replicas = self.spec.replicas
-        found = [
-            foresee(*pair, self.regions).largest(
-                request.limit_bytes,
-                lowest=-(-request.lowest // replicas),
-                highest=request.highest // replicas,
-                batches_ahead=request.batches_ahead,
-            )
-            for pair in pairs
-        ]
-        return None if None in found else min(size * replicas for size in found if size)
+        found = foresee(main, other, self.regions).largest(
+            request.limit_bytes,
+            lowest=-(-request.lowest // replicas),
+            highest=request.highest // replicas,
+            batches_ahead=request.batches_ahead,
+        )
+        return None if found is None else found * replicas
 
 
 def prepare_devices(limit_bytes: int | None, threads: int) -> list[tuple[int, int]]:

@@ -75,7 +75,12 @@ def plain_growth(growth: Growth) -> dict[str, Any]:
 
 def plain_scripts(scripts: Scripts) -> dict[str, Any]:
     """Return how much code was read as plain values; what was found in it are findings."""
-    return {"files": scripts.files, "lines": scripts.lines, "notes": list(scripts.notes)}
+    return {
+        "files": scripts.files,
+        "lines": scripts.lines,
+        "unchecked": scripts.unchecked,
+        "notes": list(scripts.notes),
+    }
 
 
 def plain_estimate(estimate: Estimate) -> dict[str, Any]:

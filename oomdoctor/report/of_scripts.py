@@ -20,10 +20,10 @@ def is_code_alone(report: Report) -> bool:
 
 
 def state(report: Report) -> str:
-    """Return how bad the worst mistake is."""
+    """Return how bad the worst mistake is; what was not read whole may hold another."""
     found = _fired(report)
     if not found:
-        return "fits"
+        return "unknown" if _unchecked(report) else "fits"
     return STATES[min(found, key=lambda finding: finding.severity.rank).severity.value]
 
 
@@ -33,14 +33,18 @@ def headline(report: Report) -> str:
     assert scripts is not None
     found = _fired(report)
     of = "1 script" if scripts.files == 1 else f"{scripts.files:,} scripts"
+    unchecked = _unchecked(report)
+    if unchecked == scripts.files and not found:
+        return f"{of[0].upper()}{of[1:]} could not be checked."
+    unread = f"; {unchecked:,} could not be checked" if unchecked else ""
     if not found:
-        return f"No memory mistakes found in {of}."
+        return f"No memory mistakes found in {of}{unread}."
     hints = sum(finding.severity.value == "info" for finding in found)
     counts = ((len(found) - hints, "memory mistake"), (hints, "hint"))
     words = [f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts if count]
     files = {finding.location.file for finding in found if finding.location}
     within = of if len(files) == scripts.files else f"{len(files):,} of {of}"
-    return f"{' and '.join(words)} in {within}."
+    return f"{' and '.join(words)} in {within}{unread}."
 
 
 def scripts_line(report: Report) -> Line:
@@ -87,6 +91,10 @@ def once_for_each_rule(findings: Sequence[Finding]) -> list[Finding]:
             named = ", ".join(where(location) for location in at[:MAX_NAMED])
             kept.append(replace(finding, message=f"At {named}{more}."))
     return kept
+
+
+def _unchecked(report: Report) -> int:
+    return report.facts.scripts.unchecked if report.facts.scripts else 0
 
 
 def _fired(report: Report) -> list[Finding]:

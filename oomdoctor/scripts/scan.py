@@ -87,17 +87,26 @@ def scan_scripts(paths: Sequence[str | os.PathLike[str]]) -> Scripts:
     if len(found) > MAX_FILES:
         notes.append(f"only the first {MAX_FILES:,} scripts were read")
     lines = 0
+    unchecked = max(0, len(found) - MAX_FILES)
     matches: list[CodeMatch] = []
     for name in list(found)[:MAX_FILES]:
+        noted = len(notes)
         content = _read(name, notes)
         if content is not None:
             lines += content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
             if mentions(content):
                 matches += _matches(name, content, notes)
+        unchecked += len(notes) > noted
     more = len(notes) - MAX_NOTES
     if more > 0:
         notes[MAX_NOTES:] = [f"{more:,} more scripts could not be read"]
-    return Scripts(files=len(found), lines=lines, matches=tuple(matches), notes=tuple(notes))
+    return Scripts(
+        files=len(found),
+        lines=lines,
+        unchecked=unchecked,
+        matches=tuple(matches),
+        notes=tuple(notes),
+    )
 
 
 def _read(path: str, notes: list[str]) -> bytes | None:

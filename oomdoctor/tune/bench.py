@@ -9,17 +9,18 @@ that has trained nothing before: what a run leaves in memory can help the next o
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import replace
 from types import TracebackType
 
-from oomdoctor.errors import OomDoctorError
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
 
-JUDGED_STEPS = 6
-"""The second step is often the highest: by then every variable has been replaced once. Ops run in
-as many threads as in `fit`, so no two steps are alike."""
+JUDGED_STEPS = 3
+"""The second step is often the highest: by then every variable has been replaced once."""
+
+MORE_STEPS = 5
+"""Ops run in as many threads as in `fit`, so no two steps are alike; where steps are quick, more of
+them are seen."""
 
 RECORDED_STEPS = 3
 
@@ -50,8 +51,6 @@ class Bench:
         )
         self._roomy_bytes = budget_bytes + spare
         self._is_fresh = True
-        self._is_closing = False
-        self._starting: threading.Thread | None = None
 
     def __enter__(self) -> Bench:
         return self
@@ -66,20 +65,14 @@ class Bench:
 
     def close(self) -> None:
         """End both workers."""
-        self._is_closing = True
         self._scout.close()
         self._judge.close()
-        while self._starting is not None and self._starting.is_alive():
-            self._judge.close()  # it may have been started since
-            self._starting.join(timeout=0.1)
-        self._judge.close()
 
-    def prior(self) -> dict[str, int] | None:
-        """Return what the step alone tells of its memory, and start both workers."""
-        if self._starting is None and (os.cpu_count() or 1) > 1:
-            self._starting = threading.Thread(target=self._start_judge, daemon=True)
-            self._starting.start()
-        return self._scout.start()
+    def prior(self, limit_bytes: int) -> dict[str, int] | None:
+        """Return what the estimate says of steps near a limit, and start both workers."""
+        if (os.cpu_count() or 1) > 1:
+            self._judge.begin()
+        return self._scout.start(limit_bytes)
 
     def record(self, batch_size: int) -> Trial:
         """Run a size with more memory than the limit, and remember what it allocates."""
@@ -96,13 +89,12 @@ class Bench:
             lowest=lowest,
             highest=highest,
             batches_ahead=batches_ahead,
-            careful=batches_ahead > 0,
         )
 
     def run(
         self, batch_size: int, *, limit_bytes: int, batches_ahead: int = 0, last: int = 0
     ) -> Trial:
-        """Run a size under a limit. What fits did so in a fresh process.
+        """Run a size under a limit, in a fresh process.
 
         Args:
             batch_size: Samples in a batch.
@@ -112,42 +104,30 @@ class Bench:
                 then a full one again, as in the next epoch.
         """
         self._scout.close()
-        trial = self._judged(batch_size, limit_bytes, batches_ahead)
-        if trial.outcome == "fits" and not self._is_fresh:
+        if not self._is_fresh:
             self._judge.restart()
-            trial = self._judged(batch_size, limit_bytes, batches_ahead)
+        self._is_fresh = False
+        trial = self._judged(batch_size, limit_bytes, batches_ahead)
         for size in (last, batch_size) if last and trial.outcome == "fits" else ():
             after = self._judged(size, limit_bytes, batches_ahead)
             if after.outcome != "fits":
                 trial = replace(after, batch_size=batch_size)
                 break
-        self._is_fresh = False
-        if trial.outcome != "fits":
-            self._judge.restart()
-            self._is_fresh = True
         return trial
 
     def measure(self, batch_size: int) -> Trial:
         """Run a size that is known to fit once more, for its speed."""
         self._is_fresh = False
-        return self._judge.run(batch_size, steps=JUDGED_STEPS)
+        return self._judge.run(batch_size, steps=JUDGED_STEPS, more_steps=MORE_STEPS)
 
     def _judged(self, batch_size: int, limit_bytes: int, batches_ahead: int) -> Trial:
-        if self._starting is not None:
-            self._starting.join()
-            self._starting = None
         return self._judge.run(
-            batch_size, steps=JUDGED_STEPS, limit_bytes=limit_bytes, batches_ahead=batches_ahead
+            batch_size,
+            steps=JUDGED_STEPS,
+            more_steps=MORE_STEPS,
+            limit_bytes=limit_bytes,
+            batches_ahead=batches_ahead,
         )
-
-    def _start_judge(self) -> None:
-        try:
-            self._judge.start()
-        except OomDoctorError:
-            pass  # what is wrong with the model is told by the scout, in the caller's own thread
-        except Exception:
-            if not self._is_closing:
-                raise
 
 
 def _spare(budget_bytes: int) -> int:

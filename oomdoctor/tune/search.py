@@ -31,6 +31,9 @@ MIN_DISTANCE = 4
 NEAR_PART = 0.8
 """A forecast that survives with less than this part of the target in use was too careful."""
 
+STRIDE = 1.5
+"""The first step away from a forecast that failed, in tolerances."""
+
 MAX_RUNS = 40
 """More than halving ever needs, so reaching it means that the runs contradict each other."""
 
@@ -143,7 +146,7 @@ def find_near(
     low, high = first - 1, None if last is None else last + 1
     unit = max(first, start // multiple_of)
     unit = unit if last is None else min(unit, last)
-    stride = max(1, math.ceil(unit * tolerance * 2)) if tolerance else 1
+    stride = max(1, math.ceil(STRIDE * tolerance * unit))
     runs: list[Run] = []
     while len(runs) < MAX_RUNS:
         peak = try_size(unit * multiple_of)

@@ -4,9 +4,10 @@ Two sizes are recorded with memory to spare, which tells how every allocation gr
 batch; the allocator is simulated for other sizes, and the largest that should fit is run under
 the limit. Where nothing can be recorded (a GPU) a line through measured peaks takes its place.
 
-The limit is the budget less half of the margin, of that part of it which batches can take:
-weights and slots do not change from run to run. The other half is what the search need not fight
-for.
+A size is run under the budget less a quarter of the margin, of that part of it which batches can
+take: weights and slots do not change from run to run. The forecast aims lower, at the budget less
+three quarters, because no two runs order their ops alike. The rest is what the search need not
+fight for.
 
 The objective `largest` is the largest size that survives under the limit. `fastest` is the smallest
 size within 5 % of the most samples per second: beyond it a larger batch gains nothing.
@@ -27,12 +28,14 @@ from oomdoctor.units import MIB
 EXPECTED = 64
 """Where to look first when nothing is known."""
 
-MAIN_PART = 2
 OTHER_PART = 4
-"""The first size recorded is half of what is expected to fit, the second a quarter of that."""
+"""The first size recorded is the one expected to fit, the second this part of it."""
 
-FORECAST_REACH = 4
-"""A forecast beyond this many times the sizes it comes from is made again from a larger one."""
+FORECAST_REACH = 2
+"""A forecast beyond this many times the size it comes from is made again from a larger one."""
+
+MAX_GROWTH = 16
+"""A forecast is not trusted further than this."""
 
 HOST_BASE_BYTES = 600 * MIB
 HOST_COPIES = 4
@@ -40,8 +43,8 @@ HOST_COPIES = 4
 one that is made, those that wait, and the one that is copied."""
 
 BATCHES_AHEAD = 3
-"""Where a margin is wanted, so many more batches lie in memory: `fit` prepares the next ones, and
-holds the arrays it was given."""
+"""Where batches are prepared in the memory that trains, so many more lie there: `fit` prepares the
+next ones, and holds the arrays it was given."""
 
 MAX_SIZE = 2**20
 NEAR_FASTEST = 0.95
@@ -59,8 +62,8 @@ Watch = Callable[[SizeTrial], None]
 class Machine(Protocol):
     """What runs the trials."""
 
-    def prior(self) -> dict[str, int] | None:
-        """Return roughly the bytes of any batch and those of each sample."""
+    def prior(self, limit_bytes: int) -> dict[str, int] | None:
+        """Return roughly the bytes of any batch and those of each sample near a limit."""
 
     def record(self, batch_size: int) -> Trial:
         """Run a size with memory to spare and remember its allocations."""
@@ -90,6 +93,8 @@ class Wanted:
     maximum: int | None = None
     multiple_of: int = 1
     objective: str = "largest"
+    shares_memory: bool = False
+    """Whether batches are prepared in the memory that trains: where a CPU does."""
     reserved_bytes: int = 0
     """Lies in the same memory beside the step, such as arrays that `fit` was given whole."""
     samples: int | None = None
@@ -183,14 +188,21 @@ class _Tuner:
         )
 
     def _target(self) -> int:
-        """Return what a step may take: the budget less half of the margin for batches."""
-        wanted = self.wanted
-        room = wanted.budget_bytes - wanted.reserved_bytes
-        return int(room - max(0, room - self.held_bytes) * wanted.margin / 2)
+        """Return what a step may take when it is run."""
+        return self._without(0.25 * self.wanted.margin)
+
+    def _aim(self) -> int:
+        """Return what a step should take by the forecast."""
+        return self._without(0.75 * self.wanted.margin)
+
+    def _without(self, part: float) -> int:
+        """Return the budget less a part of what batches can take."""
+        room = self.wanted.budget_bytes - self.wanted.reserved_bytes
+        return int(room - max(0, room - self.held_bytes) * part)
 
     @property
     def _batches_ahead(self) -> int:
-        return BATCHES_AHEAD if self.wanted.margin else 0
+        return BATCHES_AHEAD if self.wanted.shares_memory and self.wanted.margin else 0
 
     def _search(self, forecast: int | None) -> Found:
         wanted = self.wanted
@@ -218,7 +230,7 @@ class _Tuner:
     def _forecast(self, first: int) -> int | None:
         """Return the largest size that should fit, from two or three recorded ones."""
         wanted = self.wanted
-        size = self._multiple(self._expected() // MAIN_PART)
+        size = self._multiple(self._expected())
         main = self._record(size)
         while main.outcome != "fits" and size > first:
             size = self._multiple(size // OTHER_PART)
@@ -231,7 +243,7 @@ class _Tuner:
             self._record(other)
         forecast = self._foreseen(first)
         if forecast is not None and forecast > FORECAST_REACH * size:
-            self._record(self._multiple(min(forecast, 16 * size) // MAIN_PART))
+            self._record(self._multiple(min(forecast, MAX_GROWTH * size)))
             forecast = self._foreseen(first)
         return forecast or first
 
@@ -239,10 +251,10 @@ class _Tuner:
         wanted = self.wanted
         if wanted.expected is not None:
             return wanted.expected
-        prior = self.machine.prior()
+        prior = self.machine.prior(self._aim())
         if not prior:
             return EXPECTED
-        room = self._target() - prior["fixed_bytes"]
+        room = self._aim() - prior["fixed_bytes"]
         return max(1, room // prior["sample_bytes"])
 
     def _multiple(self, size: int) -> int:
@@ -254,7 +266,7 @@ class _Tuner:
 
     def _foreseen(self, first: int) -> int | None:
         return self.machine.foresee(
-            limit_bytes=self._target(),
+            limit_bytes=self._aim(),
             lowest=first,
             highest=self.maximum or MAX_SIZE,
             batches_ahead=self._batches_ahead,

@@ -10,8 +10,10 @@ REGIONS = [(0, MIB), (10**9, 1024 * MIB)]
 
 def recorded(batch_size, *, order="ab", steps=1):
     """Return steps with two outputs of 1 MiB a sample each, on top of a variable of 4 MiB."""
+    variable, batch = (10**9, 4 * MIB), (0, batch_size * KIB)
     events, at, in_use = [], 0, 4 * MIB + batch_size * KIB
-    addresses = {"a": 1, "b": 2}
+    start = variable[0] + variable[1]
+    addresses = dict(zip(order, (start, start + batch_size * MIB), strict=True))
 
     def event(op, size, release):
         nonlocal at, in_use
@@ -31,8 +33,7 @@ def recorded(batch_size, *, order="ab", steps=1):
 
     for release in (False, True):
         events += [event(op, batch_size * MIB, release) for op in order]
-    held = ((10**9, 4 * MIB),)
-    return Recorded(batch_size, (batch_size * KIB,), held, (tuple(events),) * steps)
+    return Recorded(batch_size, (batch,), (variable,), (tuple(events),) * steps)
 
 
 def test_the_largest_size_follows_from_two_smaller_ones():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomdoctor.allocator import SPLIT_BYTES, Pool, rounded
-from oomdoctor.measure.fragments import held_before, least_limit, play, real_extent
+from oomdoctor.measure.fragments import least_limit, play, real_extent
 from oomdoctor.measure.replay import Event
 from oomdoctor.units import MIB
 
@@ -115,19 +115,6 @@ def test_nothing_helps_where_even_the_whole_pool_is_too_small():
     events = steps((0, 100 * MIB))
 
     assert least_limit(events, [], [(10**9, 2 * MIB), (0, 64 * MIB)], 100 * MIB) is None
-
-
-def test_releases_show_what_was_there_before():
-    events = steps((512, 256), (512, -256), (1024, -300))
-
-    assert held_before(events, [(0, 8)]) == [(0, 8), (1024, 300)]
-
-
-def test_holes_of_one_chunk_are_handles_as_far_as_the_bytes_in_use_go():
-    known = [(0, 256), (512, 256), (1024, 256), (2048, 256)]
-
-    assert held_before([], known, start_bytes=5 * 256) == sorted([*known, (256, 256)])
-    assert held_before([], known, start_bytes=4 * 256) == known
 
 
 @pytest.mark.tensorflow
