@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oomdoctor.estimate.nodes import Node
-from oomdoctor.estimate.shapes import Tensor, count
+from oomdoctor.estimate.tensors import Tensor, count
 from oomdoctor.units import DTYPE_BYTES
 
 TINY_BYTES = 512

@@ -23,10 +23,11 @@ from collections import deque
 
 from oomdoctor.estimate import kernels, loops, tensor_lists
 from oomdoctor.estimate.buffers import TINY_BYTES, Buffer, Memory, Origin, Run
+from oomdoctor.estimate.infer import infer
 from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.estimate.plan import Plans
-from oomdoctor.estimate.shapes import Tensor, count, infer
 from oomdoctor.estimate.tensor_lists import NOTHING
+from oomdoctor.estimate.tensors import Tensor, count
 from oomdoctor.units import DTYPE_BYTES
 
 MAX_LOOP = 100_000

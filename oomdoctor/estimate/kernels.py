@@ -10,7 +10,8 @@ On a GPU the workspaces are cuDNN's and differ; `GPU_WORKSPACE_NOTE` says what i
 from __future__ import annotations
 
 from oomdoctor.estimate.nodes import Node
-from oomdoctor.estimate.shapes import ELEMENTWISE, Tensor, count
+from oomdoctor.estimate.shapes import ELEMENTWISE
+from oomdoctor.estimate.tensors import Tensor, count
 from oomdoctor.units import DTYPE_BYTES
 
 GPU_WORKSPACE_NOTE = (

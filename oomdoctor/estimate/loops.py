@@ -7,8 +7,9 @@ gradients of all those rounds wait in memory to be added up, as traces of LSTM a
 
 from __future__ import annotations
 
+from oomdoctor.estimate.infer import infer
 from oomdoctor.estimate.nodes import Graph, Node, Source
-from oomdoctor.estimate.shapes import Tensor, infer
+from oomdoctor.estimate.tensors import Tensor
 
 MAX_NODES = 300_000
 """Longer loops are simulated one round after the other."""

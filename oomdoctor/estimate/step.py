@@ -20,8 +20,8 @@ from oomdoctor.estimate.buffers import Run
 from oomdoctor.estimate.executor import POOL_TASKS, Executor
 from oomdoctor.estimate.keras_model import Traced
 from oomdoctor.estimate.plan import Plans
-from oomdoctor.estimate.shapes import Tensor
 from oomdoctor.estimate.simplify import simplified
+from oomdoctor.estimate.tensors import Tensor
 from oomdoctor.facts import Estimate, LayerBytes
 from oomdoctor.units import DTYPE_BYTES
 

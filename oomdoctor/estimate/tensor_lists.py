@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.estimate.buffers import Buffer, Memory
 from oomdoctor.estimate.nodes import Node
-from oomdoctor.estimate.shapes import Tensor
+from oomdoctor.estimate.tensors import Tensor
 
 MAX_LENGTH = 100_000
 NOTHING = Tensor((), "none")

@@ -9,7 +9,8 @@ fresh process, under real limits:
 - needed - 5 % must raise `ResourceExhaustedError`, needed + 5 % must pass. The order of ops depends
   on timing, so needed is the interval over the traced steps; the lower end counts for the first,
   the upper for the second;
-- the least limit that really passes is found by bisection, in steps of 1 MiB.
+- the least limit that really passes is found by bisection, in steps of 1 MiB. Where it lies within
+  5 % of the bare peak, fragmentation adds little; the last line counts both.
 
 `extent` compares how far into memory the model of the allocator went with the real one.
 """
@@ -169,8 +170,8 @@ def _outside(least: int, low: int, high: int) -> float:
     return min(0.0, least / low - 1) or max(0.0, least / high - 1)
 
 
-def report(name: str) -> bool:
-    """Print one model's line and return whether both bounds hold."""
+def report(name: str) -> tuple[bool, bool]:
+    """Print one model's line; return whether both bounds hold, of needed and of the bare peak."""
     began = time.monotonic()
     batch_size = BATCHES[name]
     with Runner(spec_of(name)) as runner:
@@ -201,7 +202,7 @@ def report(name: str) -> bool:
         f"{simulated / real - 1:>+7.1%} {time.monotonic() - began:>6.0f}",
         flush=True,
     )
-    return low_fails and high_works
+    return low_fails and high_works, abs(least / peak - 1) <= TOLERANCE
 
 
 def main() -> int:
@@ -212,9 +213,13 @@ def main() -> int:
         f"{'model':<12} {'batch':>5} {'peak MiB':>9} {'needed':>9} {'-5 %':>12} {'+5 %':>12} "
         f"{'least':>6} {'vs needed':>10} {'vs peak':>9} {'extent':>7} {'s':>6}"
     )
-    held = [report(name) for name in parser.parse_args().models]
-    print(f"{sum(held)} of {len(held)} models: the error happens within 5 % of what was measured.")
-    return 0 if all(held) else 1
+    rows = [report(name) for name in parser.parse_args().models]
+    held, near = (sum(column) for column in zip(*rows, strict=True))
+    print(
+        f"The error happens within 5 % of what is needed in {held} of {len(rows)} models, "
+        f"and within 5 % of the bare peak in {near}."
+    )
+    return 0 if held == len(rows) else 1
 
 
 if __name__ == "__main__":

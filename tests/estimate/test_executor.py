@@ -2,8 +2,8 @@ from oomdoctor.estimate.executor import Executor
 from oomdoctor.estimate.loops import trip_count, unrolled
 from oomdoctor.estimate.nodes import Graph, Node, TensorType, Variable
 from oomdoctor.estimate.plan import Plans
-from oomdoctor.estimate.shapes import Tensor
 from oomdoctor.estimate.simplify import simplified
+from oomdoctor.estimate.tensors import Tensor
 
 ROW = TensorType("float32", (None, 1024))
 RESOURCE = TensorType("resource", ())

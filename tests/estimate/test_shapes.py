@@ -1,7 +1,8 @@
 import pytest
 
+from oomdoctor.estimate.infer import infer
 from oomdoctor.estimate.nodes import Node, TensorType
-from oomdoctor.estimate.shapes import Tensor, infer
+from oomdoctor.estimate.tensors import Tensor
 
 
 def outputs(op, inputs, shape, *, batch=8, **attrs):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oomdoctor.errors import UsageError
+from oomdoctor.errors import InputError, UsageError
 from oomdoctor.measure.runner import Runner
 from oomdoctor.units import MIB
 
@@ -65,6 +65,36 @@ def test_one_trace_serves_all_batch_sizes(limited):
     limited.run(5)
 
     assert limited.pid == pid
+
+
+def test_a_worker_that_was_begun_early_is_the_one_that_runs(spec_of):
+    with Runner(spec_of("dense"), limit_bytes=64 * MIB) as runner:
+        runner.begin()
+        pid = runner.pid
+        assert is_running(pid)
+        assert runner.run(4).outcome == "fits"
+        assert runner.pid == pid
+
+
+def test_what_is_wrong_with_a_model_that_was_begun_early_is_told_when_it_is_run(spec_of):
+    with Runner(spec_of("no_model")) as runner:
+        runner.begin()
+        with pytest.raises(InputError, match="not a Keras model"):
+            runner.run(4)
+
+
+@pytest.mark.parametrize("name", ["conv", "recurrent"])
+def test_the_estimate_says_where_to_look_first(spec_of, name):
+    with Runner(spec_of(name), limit_bytes=256 * MIB, spare_bytes=256 * MIB) as runner:
+        prior = runner.start(64 * MIB)
+        size = (64 * MIB - prior["fixed_bytes"]) // prior["sample_bytes"]
+        assert runner.run(size).peak_bytes == pytest.approx(64 * MIB, rel=0.2)
+
+
+def test_a_model_that_does_not_fit_has_no_prior_and_no_room(spec_of):
+    with Runner(spec_of("conv"), limit_bytes=MIB, spare_bytes=MIB) as runner:
+        assert runner.start(MIB) is None
+        assert runner.run(1).outcome == "oom"
 
 
 def test_replayed_trace_equals_the_peak_of_the_allocator(limited):

@@ -51,6 +51,18 @@ def test_a_clean_script_exits_with_0():
     assert (result.returncode, result.stdout) == (0, "✓ No memory mistakes found in 1 script.\n")
 
 
+def test_a_script_that_is_not_python_is_not_called_clean(tmp_path):
+    broken, clean = tmp_path / "broken.py", tmp_path / "clean.py"
+    broken.write_text("import tensorflow as tf\ndef f(:\n")
+    clean.write_text("import tensorflow as tf\n")
+
+    alone, both = run(broken).stdout.splitlines(), run(broken, clean).stdout.splitlines()
+
+    assert alone[0] == "? 1 script could not be checked."
+    assert both[0] == "? No memory mistakes found in 2 scripts; 1 could not be checked."
+    assert any("line 2" in line for line in alone)
+
+
 def test_the_json_has_the_place_and_obeys_the_schema():
     result = run(SCRIPTS / "generator_naive.py", "--format", "json", "--fail-on", "warning")
 
@@ -60,7 +72,7 @@ def test_the_json_has_the_place_and_obeys_the_schema():
     path = str(SCRIPTS / "generator_naive.py")
     assert result.returncode == 1
     assert places["OD906"] == {"file": path, "line": 10, "column": 11, "cell": None}
-    assert report["scripts"] == {"files": 1, "lines": 16, "notes": []}
+    assert report["scripts"] == {"files": 1, "lines": 16, "unchecked": 0, "notes": []}
     assert report["inventory"] is None
 
 
