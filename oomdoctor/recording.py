@@ -30,6 +30,8 @@ before the first step, `first_step` in it; `flat` is none worth the name."""
 
 SUSPECTS = ("retracing", "tensors_kept", "objects_kept", "models_rebuilt", "iterators_made")
 """What may be kept, as seen from inside the program."""
+EXPLAINS = {"models_rebuilt": 2, "retracing": 1}
+"""A new model is traced anew and makes new iterators: the cause goes before what follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,11 @@ class Suspect:
     """How many were added in each step."""
     held_bytes: int | None = None
     advice: str = ""
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How much it explains: what it holds, and where that is not known, what follows of it."""
+        return self.held_bytes or 0, EXPLAINS.get(self.kind, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def _main(growths: tuple[Growth, ...]) -> Growth | None:
 
 
 def _largest(recording: Recording) -> Suspect | None:
-    return max(recording.suspects, key=lambda one: one.held_bytes or 0, default=None)
+    return max(recording.suspects, key=lambda one: one.weight, default=None)
 
 
 def _stage(recording: Recording, growth: Growth) -> str | None:

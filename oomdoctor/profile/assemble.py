@@ -178,7 +178,7 @@ def thin(items: Sequence[Item], most: int) -> Sequence[Item]:
 def _suspects(lines: Iterable[records.Suspicion], *, has_steps: bool) -> tuple[Suspect, ...]:
     """The suspects, the largest first. What grew before the first step was being built."""
     known = [line for line in lines if line.step or not has_steps]
-    return tuple(suspect(line) for line in sorted(known, key=lambda line: -(line.held_bytes or 0)))
+    return tuple(sorted(map(suspect, known), key=lambda one: one.weight, reverse=True))
 
 
 def suspect(line: records.Suspicion) -> Suspect:

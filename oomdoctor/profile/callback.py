@@ -248,7 +248,8 @@ class MemoryCallback:
         text = f"{place} leaks: +{format_bytes(leak.bytes_per_step)} in each step"
         for forecast in profile.forecasts[:1]:
             text += f"; {forecast.text}"
-        for suspect in sorted(self._suspects.values(), key=lambda s: -(s.held_bytes or 0))[:1]:
+        suspect = max(self._suspects.values(), key=lambda one: one.weight, default=None)
+        if suspect is not None:
             text += f". Suspect: {suspect.what}, {suspect.count:,} by now; {suspect.advice}"
         warnings.warn(f"oomdoctor: {text}.", MemoryWarning, stacklevel=2)
 

@@ -209,11 +209,16 @@ def _grew(growth: Growth) -> str:
     return f"it grew by {format_bytes(growth.grown_bytes)}{rate}"
 
 
+_DONE = {"models_rebuilt": "built", "retracing": "traced", "iterators_made": "called"}
+
+
 def _named(recording: Recording) -> str:
     """The first suspect, in words."""
     if not recording.suspects:
         return ""
-    first = max(recording.suspects, key=lambda one: one.held_bytes or 0)
+    first = max(recording.suspects, key=lambda one: one.weight)
+    if first.kind in _DONE:
+        return f"; `{first.what}` was {_DONE[first.kind]} {first.count:,} times"
     held = f" and holds about {format_bytes(first.held_bytes)}" if first.held_bytes else ""
     return f"; `{first.what}` has {first.count:,} entries{held}"
 

@@ -84,7 +84,8 @@ def _text(
         return f"{grows} {line} is reached"
     after = epoch is not None and recording.epochs is not None and epoch > recording.epochs
     told = f"{grows} {line} is reached {where}"
-    return f"{told}, after the {recording.epochs} epochs asked for" if after else told
+    epochs = "1 epoch" if recording.epochs == 1 else f"{recording.epochs} epochs"
+    return f"{told}, after the {epochs} asked for" if after else told
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Trains a model for an epoch under a real limit: NAME LIMIT_MIB MARGIN.
+"""Trains a model for an epoch, and validates it, under a real limit: NAME LIMIT_MIB.
 
 The limit is TensorFlow's own, from the environment, taken in one piece as on a GPU; ops run in as
 many threads as TensorFlow likes. The batch size is asked for in this very process.
@@ -39,6 +39,7 @@ def main():
     is_mask = len(model.output_shape) == 4
     y = values(rng, model.output, count) if is_mask else rng.integers(0, 10, (count,))
     history = model.fit(x, y, batch_size=batch_size, verbose=0)
+    model.evaluate(x, y, batch_size=batch_size, verbose=0)  # as validation would
     print(
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""Six small programs under the real command: the right cause and the right remedy for each."""
+"""Seven small programs under the real command: the right cause and the right remedy for each."""
 
 import json
 from pathlib import Path
@@ -28,6 +28,16 @@ def test_a_leak_is_found_and_what_is_kept_is_named(profile):
     assert growth["bytes_per_step"] == pytest.approx(2_000_000, rel=0.2)
     assert run.report["profile"]["suspects"][0]["what"] == "kept (list)"
     assert "per epoch the limit of" in run.report["profile"]["forecasts"][0]["text"]
+
+
+def test_a_model_that_is_built_anew_in_a_loop_is_named_before_what_follows_from_it(profile):
+    run = profile(SCRIPTS / "rebuilds_model.py")
+    jsonschema.validate(run.report, SCHEMA)
+    assert (run.code, run.out) == (0, "done\n")
+    assert run.report["diagnosis"]["cause"] == "leak"
+    assert run.report["profile"]["suspects"][0]["kind"] == "models_rebuilt"
+    (finding,) = (one for one in run.report["findings"] if one["outcome"] == "fired")
+    assert "clear_session" in finding["fix"]["code"]
 
 
 def test_a_cache_that_fills_is_no_leak_and_can_go_to_a_file(profile):
