@@ -9,6 +9,7 @@ so rarely that it costs no more than one hundredth of the time.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -21,7 +22,7 @@ from itertools import pairwise
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.profile import records
+from oomdoctor.profile import own_loops, records
 
 if TYPE_CHECKING:
     from oomdoctor.profile.inside import Inside
@@ -148,12 +149,14 @@ def count_now_and_then(inside: Inside) -> None:
 
     def run() -> None:
         census, pause, left = Census(), FIRST_AFTER_SECONDS, FIRST_AFTER_SECONDS
-        is_training, level, taken = False, 0, 0
+        is_training, level, taken, steps = False, 0, 0, own_loops.Counter()
         while True:
             time.sleep(LOOK_EVERY_SECONDS)
             if inside.is_paused or inside.is_in("import"):
                 continue
             left -= LOOK_EVERY_SECONDS
+            with contextlib.suppress(Exception):  # an optimizer of the program's own
+                steps.look(inside)
             if inside.step and not is_training:
                 # What is made before the first step is made once.
                 census, pause, is_training = Census(), FIRST_AFTER_SECONDS, True

@@ -7,6 +7,7 @@ a process that the program forks records nothing: the file belongs to one proces
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import time
@@ -155,11 +156,10 @@ def _watch_imports(inside: Inside) -> None:
         limit_gpus(module, inside)
         count_now_and_then(inside)
 
-    def patch(name: str) -> Any:
+    def patch(name: str, hooks: str = "keras_hooks") -> Any:
         def loaded(module: Any) -> None:
-            from oomdoctor.profile import keras_hooks
-
-            getattr(keras_hooks, name)(module, inside)
+            found = importlib.import_module(f"oomdoctor.profile.{hooks}")
+            getattr(found, name)(module, inside)
 
         return loaded
 
@@ -171,5 +171,6 @@ def _watch_imports(inside: Inside) -> None:
             "keras.src.callbacks.callback_list": patch("watch_callbacks"),
             "keras.src.trainers.epoch_iterator": patch("watch_data"),
             "keras.src.models.model": patch("watch_saving"),
+            "keras.src.optimizers.base_optimizer": patch("watch_optimizers", "own_loops"),
         },
     ).install()

@@ -1,4 +1,4 @@
-"""Seven small programs under the real command: the right cause and the right remedy for each."""
+"""Small programs under the real command: the right cause and the right remedy for each."""
 
 import json
 from pathlib import Path
@@ -28,6 +28,16 @@ def test_a_leak_is_found_and_what_is_kept_is_named(profile):
     assert growth["bytes_per_step"] == pytest.approx(2_000_000, rel=0.2)
     assert run.report["profile"]["suspects"][0]["what"] == "kept (list)"
     assert "per epoch the limit of" in run.report["profile"]["forecasts"][0]["text"]
+
+
+def test_a_compiled_loop_of_the_program_s_own_has_steps_too(profile):
+    run = profile(SCRIPTS / "own_loop.py")
+    jsonschema.validate(run.report, SCHEMA)
+    assert (run.code, run.out) == (0, "kept 200\n")
+    assert run.report["diagnosis"]["cause"] == "leak"
+    growth = run.report["profile"]["growths"][0]
+    assert growth["bytes_per_step"] == pytest.approx(2_000_000, rel=0.2)
+    assert run.report["profile"]["suspects"][0]["what"] == "kept (list)"
 
 
 def test_a_model_that_is_built_anew_in_a_loop_is_named_before_what_follows_from_it(profile):
