@@ -2,8 +2,8 @@
 
 Variables and the batch say where they are; handles, constants and the random state do not. But the
 allocator fills the smallest hole first: a stretch that no step ever used, between stretches that
-were used, was not free. With those the model of the allocator follows the real one to the byte
-(tests/measure/test_layout.py), and without them it packs several per cent too well.
+were used, was not free. With those the model of the allocator follows the real one through
+thousands of allocations, in large models to the byte; without them it packs up to 8 % too well.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def held_before(
 
     Args:
         steps: For each its events, in order. What only a release shows was there before.
-        known: Variables and the batch.
+        known: Variables and the batch. What lies elsewhere, as some scalars do, is left out.
         regions: The pool; the last of them is the large one.
     """
-    found = dict(known)
+    found = {address: size for address, size in known if _is_inside(address, regions)}
     born: set[int] = set()
     spans = []
     for event in (event for step in steps for event in step):
@@ -48,6 +48,10 @@ def held_before(
             found[address] = taken
             unknown -= taken
     return sorted(found.items())
+
+
+def _is_inside(address: int, regions: Sequence[Region]) -> bool:
+    return any(start <= address < start + size for start, size in regions)
 
 
 def _in_use_before(steps: Sequence[Sequence[Event]]) -> int:

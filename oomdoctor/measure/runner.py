@@ -126,10 +126,10 @@ class Runner:
             return self._run(request)
 
     def begin(self) -> None:
-        """Start the worker and let it trace the step, without waiting for it."""
+        """Start the worker and let it trace the step and run one sample, without waiting for it."""
         self._launch()
         assert self._worker is not None
-        self._worker.send({"kind": "train"})
+        self._worker.send({"kind": "train", "warm": True})
         self._awaited += 1
 
     def start(self, limit_bytes: int | None = None) -> dict[str, int] | None:

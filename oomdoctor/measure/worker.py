@@ -7,6 +7,7 @@ what the user's code prints cannot disturb them. The worker ends when its parent
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import queue
@@ -49,6 +50,7 @@ class Request(msgspec.Struct):
     record: bool = False
     batches_ahead: int = 0
     foresee: bool = False
+    warm: bool = False
     lowest: int = 1
     highest: int = 1
 
@@ -76,6 +78,10 @@ class Serving:
                 return {"largest": self._foresee(request)}
             if not request.batch_size:
                 step, limit_bytes = self._step(request.kind), request.limit_bytes
+                if request.warm:
+                    # Before its first step TensorFlow optimizes the graph, which takes seconds.
+                    with contextlib.suppress(Exception):  # a size that the model may not take
+                        run_trial(step, 1, 1, trace=False, folder=self.folder)
                 return {"prior": None if limit_bytes is None else prior_of(step, limit_bytes)}
             return {"trial": self._trial(request)}
         except OomDoctorError as error:

@@ -2,8 +2,8 @@
 
 The *scout* has more memory than the limit. It records what steps of two sizes allocate, and
 foresees from that which size fits. The *judge* then runs that size under the limit, in a process
-that has trained nothing before: what a run leaves in memory can help the next one or harm it, and
-`fit` starts fresh too. Both start at once, so the judge is ready when it is needed.
+that has trained on one sample only: what a run leaves in memory can help the next one or harm it,
+and `fit` starts fresh too. Both start at once, so the judge is ready when it is needed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ MORE_STEPS = 5
 them are seen."""
 
 RECORDED_STEPS = 3
+COMPARED_STEPS = 2
+"""The second size that is recorded only tells how allocations grow."""
 
 
 class Bench:
@@ -51,6 +53,7 @@ class Bench:
         )
         self._roomy_bytes = budget_bytes + spare
         self._is_fresh = True
+        self._recorded = 0
 
     def __enter__(self) -> Bench:
         return self
@@ -76,9 +79,11 @@ class Bench:
 
     def record(self, batch_size: int) -> Trial:
         """Run a size with more memory than the limit, and remember what it allocates."""
-        return self._scout.run(
-            batch_size, steps=RECORDED_STEPS, record=True, limit_bytes=self._roomy_bytes
-        )
+        steps = RECORDED_STEPS if batch_size > self._recorded else COMPARED_STEPS
+        trial = self._scout.run(batch_size, steps=steps, record=True, limit_bytes=self._roomy_bytes)
+        if trial.outcome == "fits":
+            self._recorded = max(self._recorded, batch_size)
+        return trial
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
@@ -105,7 +110,7 @@ class Bench:
         """
         self._scout.close()
         if not self._is_fresh:
-            self._judge.restart()
+            self._judge.begin()
         self._is_fresh = False
         trial = self._judged(batch_size, limit_bytes, batches_ahead)
         for size in (last, batch_size) if last and trial.outcome == "fits" else ():

