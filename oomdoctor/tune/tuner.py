@@ -255,7 +255,9 @@ class _Tuner:
         if not prior:
             return EXPECTED
         room = self._aim() - prior["fixed_bytes"]
-        return max(1, room // prior["sample_bytes"])
+        size = min(MAX_SIZE, max(1, room // prior["sample_bytes"]))
+        # Where the machine's own RAM trains, a probe must not be what fills it.
+        return size // 2 or 1 if wanted.shares_memory else size
 
     def _multiple(self, size: int) -> int:
         """Return the nearest size that is allowed, at or below one."""

@@ -93,6 +93,15 @@ def test_the_step_itself_says_where_to_look_first():
     assert sizes(found) == [192, 48, 86]
 
 
+def test_a_probe_does_not_fill_the_memory_that_everything_shares():
+    prior = {"fixed_bytes": 100 * MIB, "sample_bytes": 10 * MIB}
+    wanted = Wanted(budget_bytes=1000 * MIB, shares_memory=True)
+    assert sizes(tune(Line(fixed=100, each=10, prior=prior), wanted))[0] == 43
+    tiny = {"fixed_bytes": 0, "sample_bytes": 1}
+    found = tune(Line(fixed=0, each=1e-4, prior=tiny), Wanted(budget_bytes=1000 * MIB))
+    assert sizes(found)[0] == 2**20
+
+
 def test_without_a_margin_the_maximum_is_exact_and_proved():
     found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB, margin=0))
     assert (found.batch_size, found.is_proved) == (90, True)
