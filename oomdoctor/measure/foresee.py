@@ -1,10 +1,10 @@
 """Recorded steps of two batch sizes → would another size fit under a limit?
 
-A fresh process runs its first steps with one size; they are recorded with what lay in memory
-before (`layout.py`). A step with another size says how each allocation grows with the batch. The
-allocations of any size, in the recorded order, are then played through a model of the allocator as
-small as the limit. What this ignores: kernels that change their algorithm with the batch, and that
-the order of ops depends on timing. So it says where to look; what it says is then run.
+A process that has hardly trained yet runs steps of one size; they are recorded with what lay in
+memory before (`layout.py`). A step with another size says how each allocation grows with the batch.
+The allocations of any size, in the recorded order, are then played through a model of the allocator
+as small as the limit. What this ignores: kernels that change their algorithm with the batch, and
+that the order of ops depends on timing. So it says where to look; what it says is then run.
 """
 
 from __future__ import annotations

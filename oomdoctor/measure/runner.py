@@ -25,6 +25,10 @@ from oomdoctor.measure.process import Died, WorkerProcess, environment
 from oomdoctor.measure.spec import KINDS, ModelSpec, Trial
 from oomdoctor.units import MIB
 
+_WARM = {"kind": "train", "warm": True}
+"""A request to trace and run one sample. Where large variables lie changes with their first update,
+and so does what fits beside them: every process that trains in earnest has had one."""
+
 
 class Runner:
     """A worker process that measures steps of one model."""
@@ -129,11 +133,11 @@ class Runner:
         """Start the worker and let it trace the step and run one sample, without waiting for it."""
         self._launch()
         assert self._worker is not None
-        self._worker.send({"kind": "train", "warm": True})
+        self._worker.send(_WARM)
         self._awaited += 1
 
     def start(self, limit_bytes: int | None = None) -> dict[str, int] | None:
-        """Start the worker and trace the step, before the first trial needs it.
+        """Start the worker, trace the step and run one sample, before the first trial needs it.
 
         Args:
             limit_bytes: What a step shall fill. None asks for nothing.
@@ -142,7 +146,7 @@ class Runner:
             The bytes that any batch takes and those of each sample near that limit, as the
             estimate sees it: `fixed_bytes` and `sample_bytes`. None where they are not known.
         """
-        return self._asked({"kind": "train", "limit_bytes": limit_bytes}).get("prior")
+        return self._asked({**_WARM, "limit_bytes": limit_bytes}).get("prior")
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int = 0

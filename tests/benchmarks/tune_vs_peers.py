@@ -16,9 +16,9 @@ trial:
 - five points: run 1, 2, 4, 8, 16, fit a line, return where it meets 60 % of the limit
   (Ultralytics); the answer itself is never run.
 
-Even so some models order their ops by chance. So an answer is judged by two fresh processes, and
-`fails` marks one that either of them cannot train. The true maximum is found in the same way,
-upwards from the largest answer that passes, until two sizes in a row fail.
+Even so some models order their ops by chance. So an answer is judged by six steps in each of two
+fresh processes, and `fails` marks one that either of them cannot train. The true maximum is found
+in the same way, upwards from the largest answer that passes, until two sizes in a row fail.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def passes_fresh(name: str, limit_mib: int, size: int, known: dict[int, bool]) -
 def _passes_once(name: str, limit_mib: int, size: int) -> bool:
     trials = Trials(name, limit_mib)
     try:
-        return trials(size)
+        return trials(size) and trials(size)
     finally:
         trials.close()
 
@@ -250,15 +250,15 @@ def true_maximum(name: str, limit_mib: int, answers: list[int], known: dict[int,
     return best
 
 
-def report(name: str) -> None:
+def report(name: str, peers: list[str]) -> None:
     """Print the table of one model."""
     limit = LIMITS_MIB[name]
     rows = {
         "oomdoctor": run_ours(name, limit, 0.05),
         "oomdoctor margin=0": run_ours(name, limit, 0),
     }
-    for peer, search in PEERS.items():
-        rows[peer] = run_peer(name, limit, search)
+    for peer in peers:
+        rows[peer] = run_peer(name, limit, PEERS[peer])
     known: dict[int, bool] = {}
     answers = [row["answer"] for row in rows.values() if row["answer"]]
     truth = true_maximum(name, limit, answers, known)
@@ -285,6 +285,7 @@ def main() -> None:
     parser.add_argument(
         "--threads", default="1", help="ops that run at once; 0: as TensorFlow likes"
     )
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--serve", nargs=2, metavar=("MODEL", "MIB"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -292,7 +293,7 @@ def main() -> None:
         return
     os.environ["TF_NUM_INTEROP_THREADS"] = arguments.threads
     for name in arguments.models or LIMITS_MIB:
-        report(name)
+        report(name, list(dict.fromkeys([*arguments.peers, "binsearch"])))
 
 
 if __name__ == "__main__":
