@@ -16,9 +16,9 @@ from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
 
 JUDGED_STEPS = 6
-"""The second step is often the highest: by then every variable has been replaced once. Even with one
-thread the order of ops is a matter of timing: a dense network that passed three steps failed in the
-next."""
+"""The second step is often the highest: by then every variable has been replaced once. Even with
+one thread the order of ops is a matter of timing: a dense network that passed three steps failed in
+the next."""
 
 MORE_STEPS = 6
 """Where steps are quick, more of them are seen."""
