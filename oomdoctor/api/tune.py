@@ -156,7 +156,8 @@ def tune_report(
     question = _question(spec, wanted) if cache else None
     found: Tuning | Failed | None = None if question is None else _found_before(question)
     if found is None:
-        with Bench(spec, budget_bytes=budget) as bench:
+        here = known_machine if emulates_nothing else probe_machine()
+        with Bench(spec, budget_bytes=budget, has_gpu=bool(here.gpus)) as bench:
             found = tune(bench, wanted, watch)
         if question is not None and isinstance(found, Tuning):
             keep(question, found)

@@ -3,7 +3,8 @@
 The *scout* has more memory than the limit. It records what steps of two sizes allocate, and
 foresees from that which size fits. The *judge* then runs that size under the limit, in a process
 that has trained on one sample only: what a run leaves in memory can help the next one or harm it,
-and `fit` starts fresh too. Both start at once, so the judge is ready when it is needed.
+and `fit` starts fresh too. Where no GPU is shared both start at once, so that the judge is ready
+when it is needed.
 """
 
 from __future__ import annotations
@@ -32,13 +33,19 @@ class Bench:
     """Runs the batch sizes of one model under one budget."""
 
     def __init__(
-        self, spec: ModelSpec, *, budget_bytes: int, seconds_per_trial: float = 120
+        self,
+        spec: ModelSpec,
+        *,
+        budget_bytes: int,
+        has_gpu: bool = False,
+        seconds_per_trial: float = 120,
     ) -> None:
-        """Describe the workers; they start when the bench is entered.
+        """Describe the workers; they start when they are needed.
 
         Args:
             spec: The model.
             budget_bytes: What training may take.
+            has_gpu: Whether this machine has a GPU, whose memory two workers would share.
             seconds_per_trial: After so long a trial counts as died.
         """
         spare = _spare(budget_bytes)
@@ -53,6 +60,7 @@ class Bench:
             for _ in range(2)
         )
         self._roomy_bytes = budget_bytes + spare
+        self._both_at_once = not has_gpu and (os.cpu_count() or 1) > 1
         self._is_fresh = True
         self._recorded = 0
 
@@ -74,7 +82,7 @@ class Bench:
 
     def prior(self, limit_bytes: int) -> dict[str, int] | None:
         """Return what the estimate says of steps near a limit, and start both workers."""
-        if (os.cpu_count() or 1) > 1:
+        if self._both_at_once:
             self._judge.begin()
         return self._scout.start(limit_bytes)
 
