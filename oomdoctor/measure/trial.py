@@ -23,7 +23,9 @@ from oomdoctor.units import MIB
 TRACED_STEPS = 3
 """The order of ops depends on timing even with one thread, and with it where holes are left."""
 
-MOMENT_SECONDS = 2
+PATIENCE_SECONDS = 15
+STEADY_PART = 0.01
+"""Peaks that differ by no more than this part are alike: another step would tell nothing new."""
 
 
 def run_trial(
@@ -50,7 +52,7 @@ def run_trial(
         limit_bytes: What the step may take, where there is ballast.
         ballast: Holds back what the pool has more than that.
         batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
-        more_steps: Further steps that are run where they take no more than a moment.
+        more_steps: Further steps that are run where peaks differ from step to step.
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -114,7 +116,7 @@ class _Run:
         peaks: list[int] = []
         seconds: list[float] = []
         for number in range(steps + more_steps):
-            if number >= steps and sum(seconds[1:]) > MOMENT_SECONDS:
+            if number >= steps and (_is_steady(peaks[1:]) or sum(seconds) > PATIENCE_SECONDS):
                 break
             started = time.perf_counter()
             with self._watched():
@@ -232,6 +234,10 @@ def oom_line(error: Exception) -> str:
     """Return the sentence of an out-of-memory error that says what was asked for."""
     lines = str(error).splitlines()
     return next((line.strip() for line in lines if "OOM when" in line), lines[0])[:500]
+
+
+def _is_steady(peaks: Sequence[int]) -> bool:
+    return max(peaks) - min(peaks) <= STEADY_PART * max(peaks)
 
 
 def _finish(outputs: Any) -> None:

@@ -16,13 +16,12 @@ from types import TracebackType
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
 
-JUDGED_STEPS = 6
-"""The second step is often the highest: by then every variable has been replaced once. Even with
-one thread the order of ops is a matter of timing: a dense network that passed three steps failed in
-the next."""
+JUDGED_STEPS = 4
+"""The second step is often the highest: by then every variable has been replaced once."""
 
-MORE_STEPS = 6
-"""Where steps are quick, more of them are seen."""
+MORE_STEPS = 12
+"""Even with one thread the order of ops is a matter of timing, and with it the peak: a dense network
+that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
 RECORDED_STEPS = 3
 COMPARED_STEPS = 2

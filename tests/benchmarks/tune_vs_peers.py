@@ -238,8 +238,15 @@ def _passes_once(name: str, limit_mib: int, size: int) -> bool:
 
 
 def true_maximum(name: str, limit_mib: int, answers: list[int], known: dict[int, bool]) -> int:
-    """Return the largest size that passes fresh: upwards until two in a row fail."""
-    best = max(size for size in answers if passes_fresh(name, limit_mib, size, known))
+    """Return the largest size that passes fresh: upwards until two in a row fail.
+
+    Where no answer passes it is looked for below them, in steps of 2 %.
+    """
+    best = max((size for size in answers if passes_fresh(name, limit_mib, size, known)), default=0)
+    size = min(answers)
+    while not best:
+        size = int(0.98 * size)
+        best = size if passes_fresh(name, limit_mib, size, known) else 0
     size, failed = best + 1, 0
     while failed < 2:
         if passes_fresh(name, limit_mib, size, known):
