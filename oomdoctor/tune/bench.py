@@ -20,8 +20,8 @@ JUDGED_STEPS = 4
 """The second step is often the highest: by then every variable has been replaced once."""
 
 MORE_STEPS = 12
-"""Even with one thread the order of ops is a matter of timing, and with it the peak: a dense network
-that passed three steps failed in the next. Where peaks differ, so many more are run."""
+"""Even with one thread the order of ops is a matter of timing, and with it the peak: a dense
+network that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
 RECORDED_STEPS = 3
 COMPARED_STEPS = 2
