@@ -6,7 +6,7 @@
 An out-of-memory error inside the worker is an outcome, and so is its death (the kernel kills
 what takes all of a machine's memory). One worker serves many trials. The allocator's history is
 part of the truth: chunks freed by one trial are reused by the next, so peaks of a warm worker can
-differ by a few per cent from those of a fresh one; `restart()` gives a fresh one.
+differ by a few per cent from those of a fresh one; after `close()` the next trial starts one.
 """
 
 from __future__ import annotations
@@ -195,12 +195,8 @@ class Runner:
             self.close()  # Ctrl-C too: the worker is in a session of its own and would go on
             raise
 
-    def restart(self) -> None:
-        """End the worker, so that the next trial starts with an untouched allocator."""
-        self.close()
-
     def close(self) -> None:
-        """End the worker and everything it started."""
+        """End the worker and everything it started; the next trial starts a fresh one."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oomdoctor.profile.inside import Inside
 
-MOST_OPTIMIZERS = 20
-_optimizers: list[weakref.ref[Any]] = []
+_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch_optimizers(module: Any, inside: Inside) -> None:
@@ -26,8 +25,7 @@ def watch_optimizers(module: Any, inside: Inside) -> None:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if len(_optimizers) < MOST_OPTIMIZERS:
-            _optimizers.append(weakref.ref(self))
+        _optimizers.add(self)
 
     owner.__init__ = init
 
@@ -36,19 +34,21 @@ class Counter:
     """Counts the updates of all optimizers."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
+        self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._told = 0
 
     def look(self, inside: Inside) -> None:
-        """Say how many steps were made since the last look, unless `fit` says so."""
+        """Say how many steps were made since the last look, unless `fit` has said so."""
         made = 0
-        for reference in _optimizers:
-            optimizer = reference()
-            if optimizer is None or not optimizer.built:
-                continue
-            now = int(optimizer.iterations.numpy())
-            # Several optimizers, as of two networks that compete, step in turns.
-            made = max(made, now - self._seen.get(id(optimizer), 0))
-            self._seen[id(optimizer)] = now
-        if made and not (inside.is_in("epoch") or inside.is_in("first_step")):
+        for optimizer in list(_optimizers):
+            if optimizer.built:
+                now = int(optimizer.iterations.numpy())
+                # Several optimizers, as of two networks that compete, step in turns.
+                made = max(made, now - self._seen.get(optimizer, 0))
+                self._seen[optimizer] = now
+        # A `fit` that ended since the last look has counted its last steps.
+        has_fit = inside.step != self._told or inside.is_in("epoch") or inside.is_in("first_step")
+        if made and not has_fit:
             inside.finish("build")
             inside.stepped(made)
+        self._told = inside.step

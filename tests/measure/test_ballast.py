@@ -56,7 +56,7 @@ def test_a_forecast_agrees_with_what_is_run_under_the_limit(spec_of):
             runner.run(size, record=True, limit_bytes=2 * LIMIT)
         forecast = runner.foresee(limit_bytes=LIMIT, lowest=1, highest=4096)
         ahead = runner.foresee(limit_bytes=LIMIT, lowest=1, highest=4096, batches_ahead=8)
-        runner.restart()
+        runner.close()
         below = runner.run(int(0.93 * forecast)).outcome
         above = runner.run(int(1.07 * forecast)).outcome
 
