@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from oomdoctor.estimate.keras_model import read_traced
 from oomdoctor.estimate.step import Simulation
+from oomdoctor.measure.spec import MAX_BATCH_SIZE
 from oomdoctor.measure.step import Step
 
 FIRST_SIZES = (8, 16)
 APPROACHES = 2
 """How often the line is drawn anew, nearer to the limit: small batches are ruled by workspaces."""
-
-MAX_SIZE = 2**20
 
 
 def prior_of(step: Step, limit_bytes: int) -> dict[str, int] | None:
@@ -31,7 +30,11 @@ def prior_of(step: Step, limit_bytes: int) -> dict[str, int] | None:
         asked = {size: simulation.asked_for(size) for size in FIRST_SIZES}
         for _ in range(APPROACHES):
             fixed, each = _line(far, asked[far], near, asked[near])
-            size = min(MAX_SIZE, int((limit_bytes - fixed) / each)) if each > 0 else MAX_SIZE
+            size = (
+                min(MAX_BATCH_SIZE, int((limit_bytes - fixed) / each))
+                if each > 0
+                else MAX_BATCH_SIZE
+            )
             if size <= near or size in asked:
                 break
             asked[size] = simulation.asked_for(size)

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
+MAX_BATCH_SIZE = 2**20
+"""No larger one is looked for."""
+
 KINDS = ("train", "evaluate", "predict")
 
 Shape = tuple[int, ...]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from oomdoctor.facts import SizeTrial, Tuning
-from oomdoctor.measure.spec import Trial
+from oomdoctor.measure.spec import MAX_BATCH_SIZE, Trial
 from oomdoctor.tune.search import Found, find_largest, find_near
 from oomdoctor.units import MIB
 
@@ -46,7 +46,6 @@ BATCHES_AHEAD = 3
 """Where batches are prepared in the memory that trains, so many more lie there: `fit` prepares the
 next ones, and holds the arrays it was given."""
 
-MAX_SIZE = 2**20
 NEAR_FASTEST = 0.95
 """A size this close to the best is as good as the best."""
 
@@ -255,7 +254,7 @@ class _Tuner:
         if not prior:
             return EXPECTED
         room = self._aim() - prior["fixed_bytes"]
-        size = min(MAX_SIZE, max(1, room // prior["sample_bytes"]))
+        size = min(MAX_BATCH_SIZE, max(1, room // prior["sample_bytes"]))
         # Where the machine's own RAM trains, a probe must not be what fills it.
         return size // 2 or 1 if wanted.shares_memory else size
 
@@ -270,7 +269,7 @@ class _Tuner:
         return self.machine.foresee(
             limit_bytes=self._aim(),
             lowest=first,
-            highest=self.maximum or MAX_SIZE,
+            highest=self.maximum or MAX_BATCH_SIZE,
             batches_ahead=self._batches_ahead,
         )
 
