@@ -32,7 +32,7 @@ def fit_with_rescue(
 
     Args:
         model: A compiled Keras model.
-        x: Arrays, or a batched `tf.data.Dataset`.
+        x: Arrays, a batched `tf.data.Dataset`, or a `PyDataset`.
         y: Targets, where `x` is arrays.
         batch_size: Samples of an update; 32 by default, as in `fit`.
         epochs: As in `fit`.

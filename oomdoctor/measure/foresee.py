@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from oomdoctor.allocator import Pool, Region, rounded
 from oomdoctor.measure.layout import Held, held_before
 from oomdoctor.measure.replay import Event, in_order
+from oomdoctor.measure.settle import copied, layouts_for
 
 _Key = tuple[str, int]
 _Event = tuple[int, float, float]
@@ -34,6 +35,8 @@ class Foresight:
     """What lies in memory before the first step, but for the batch."""
     batch: tuple[tuple[float, float], ...]
     """The tensors of the batch: fixed bytes and bytes for each sample."""
+    variables: tuple[int, ...]
+    """Which of what is held are variables: those may lie elsewhere in another process."""
     steps: tuple[tuple[_Event, ...], ...]
     """For each step its events: (number, fixed bytes, bytes for each sample). A release has the
     number of what it releases, negative, less one."""
@@ -42,19 +45,28 @@ class Foresight:
     def fits(self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0) -> bool:
         """Return whether the recorded steps pass with another size under a limit.
 
+        Where variables take much of the memory they must pass from several layouts.
+
         Args:
             batch_size: Samples in a batch.
             limit_bytes: What the allocator may hand out.
             batches_ahead: Further batches that lie in memory.
         """
+        layouts = layouts_for(sum(self.held[i][1] for i in self.variables), limit_bytes)
+        return all(
+            self._fits_from(layout, batch_size, limit_bytes, batches_ahead)
+            for layout in range(layouts)
+        )
+
+    def _fits_from(
+        self, layout: int, batch_size: int, limit_bytes: int, batches_ahead: int
+    ) -> bool:
         *first, (address, _) = self.regions
         taken = sum(size for _, size in first)
         if limit_bytes <= taken:
             return False
         pool = Pool([*first, (address, limit_bytes - taken)])
-        places: dict[int, int | None] = {}
-        for number, (start, size) in enumerate(self.held):
-            places[number] = start if pool.allocate_at(start, size) else pool.allocate(size)
+        places = self._laid_out(pool, layout)
         if None in places.values():
             return False
         tensors = self.batch * (1 + batches_ahead)
@@ -67,6 +79,21 @@ class Foresight:
             elif (place := places.pop(-number - 1, None)) is not None:
                 pool.release(place)
         return True
+
+    def _laid_out(self, pool: Pool, layout: int) -> dict[int, int | None]:
+        """Return where everything lies before the first step: as recorded, or as `settle` does."""
+        places: dict[int, int | None] = {}
+        moved = set(self.variables) if layout else set()
+        for number, (start, size) in enumerate(self.held):
+            if number not in moved:
+                places[number] = start if pool.allocate_at(start, size) else pool.allocate(size)
+        for number in sorted(moved, key=lambda number: -self.held[number][1]):
+            places[number] = pool.allocate(self.held[number][1])
+        for number in copied(list(self.variables), layout):
+            before, places[number] = places[number], pool.allocate(self.held[number][1])
+            if before is not None:
+                pool.release(before)
+        return places
 
     def largest(
         self, limit_bytes: int, *, lowest: int, highest: int, batches_ahead: int = 0
@@ -130,6 +157,7 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
     batch = {address for address, _ in main.batch}
     before = held_before(ordered, [*main.held, *main.batch], regions)
     held = [item for item in before if item[0] not in batch]
+    variables = {address for address, _ in main.held}
     numbers = {address: number for number, (address, _) in enumerate(held)}
     following = FIRST_NUMBER
     steps = []
@@ -156,6 +184,7 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
     return Foresight(
         batch_size=main.batch_size,
         held=tuple(held),
+        variables=tuple(i for i, (address, _) in enumerate(held) if address in variables),
         batch=tuple((here - each * main.batch_size, each) for here, each in slopes),
         steps=tuple(steps),
         regions=tuple(regions),

@@ -104,16 +104,8 @@ class WorkerProcess:
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send one request and return the answer, or raise `Died`."""
-        self.send(request)
-        return self.receive(seconds)
-
-    def send(self, request: dict[str, Any]) -> None:
-        """Send one request; its answer is to be received."""
         with contextlib.suppress(BrokenPipeError):
             self._write(msgspec.json.encode(request) + b"\n")
-
-    def receive(self, seconds: float) -> dict[str, Any]:
-        """Return the next answer, or raise `Died`."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._waiting:
             left = deadline - time.monotonic()

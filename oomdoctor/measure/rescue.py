@@ -17,9 +17,7 @@ import warnings
 from typing import Any
 
 from oomdoctor.errors import UsageError
-
-_DEFAULT_BATCH = 32
-"""What Keras takes where no batch size is given."""
+from oomdoctor.measure.feeds import feed_of
 
 
 class RescueWarning(UserWarning):
@@ -39,11 +37,11 @@ def fit_with_rescue(
 ) -> Any:
     """Train as `fit` does and survive running out of memory; see `oomdoctor.fit_with_rescue`."""
     import keras
-    import tensorflow as tf
 
-    is_dataset = isinstance(x, tf.data.Dataset)
-    _check(model, x, batch_size, is_dataset)
-    size = _size_of(x) if is_dataset else int(batch_size or _DEFAULT_BATCH)
+    if not getattr(model, "compiled", False):
+        raise UsageError("The model is not compiled: call model.compile(...) first.")
+    feed = feed_of(x, y, batch_size, shuffle=bool(options.get("shuffle", True)))
+    size = feed.batch_size
     steps = options.pop("steps_per_epoch", None)
     own_callbacks = options.pop("callbacks", None) or []
     kept = _Kept(model)
@@ -56,17 +54,13 @@ def fit_with_rescue(
             on_epoch_begin=lambda epoch, logs: kept.take(epoch),
             on_epoch_end=lambda epoch, logs: _extend(history, finished, epoch, logs),
         )
-        feed = {"batch_size": size // parts} if not is_dataset else {}
-        data = x.rebatch(size // parts) if is_dataset and parts > 1 else x
         try:
             result = model.fit(
-                data,
-                y,
+                **feed.in_parts(parts),
                 epochs=epochs,
                 initial_epoch=finished[-1] + 1 if finished else initial_epoch,
                 steps_per_epoch=None if steps is None else steps * parts,
                 callbacks=[*own_callbacks, note],
-                **feed,
                 **options,
             )
         except Exception as error:  # TensorFlow's own types; told apart by what they say
@@ -189,30 +183,3 @@ def _extend(history: dict[str, list[Any]], finished: list[int], epoch: int, logs
     finished.append(epoch)
     for name, value in (logs or {}).items():
         history.setdefault(name, []).append(value)
-
-
-def _size_of(dataset: Any) -> int:
-    import tensorflow as tf
-
-    size = tf.nest.flatten(dataset.element_spec)[0].shape
-    if size.rank is None or size[0] is None:
-        for batch in dataset.take(1):
-            return int(tf.nest.flatten(batch)[0].shape[0])
-        raise UsageError("The dataset is empty.")
-    return int(size[0])
-
-
-def _check(model: Any, x: Any, batch_size: int | None, is_dataset: bool) -> None:
-    if not getattr(model, "compiled", False):
-        raise UsageError("The model is not compiled: call model.compile(...) first.")
-    if is_dataset and batch_size is not None:
-        raise UsageError("A dataset has batches of its own: leave batch_size= out.")
-    if not is_dataset and (callable(x) or not hasattr(x, "__getitem__") or _is_sequence(x)):
-        raise UsageError(
-            "Batches that a generator or a PyDataset makes cannot be halved: give arrays or a "
-            "tf.data.Dataset."
-        )
-
-
-def _is_sequence(x: Any) -> bool:
-    return not isinstance(x, (tuple, list, dict)) and not hasattr(x, "shape")

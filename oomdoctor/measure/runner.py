@@ -25,10 +25,6 @@ from oomdoctor.measure.process import Died, WorkerProcess, environment
 from oomdoctor.measure.spec import KINDS, ModelSpec, Trial
 from oomdoctor.units import MIB
 
-_WARM = {"kind": "train", "warm": True}
-"""A request to trace and run one sample. Where large variables lie changes with their first update,
-and so does what fits beside them: every process that trains in earnest has had one."""
-
 
 class Runner:
     """A worker process that measures steps of one model."""
@@ -63,8 +59,6 @@ class Runner:
         self.threads = threads
         self.seconds_per_trial = seconds_per_trial
         self._worker: WorkerProcess | None = None
-        self._awaited = 0
-        """Answers that the worker owes: to the model, and to a trace that `begin` asked for."""
         self._cannot_load: str | None = None
 
     def __enter__(self) -> Runner:
@@ -94,6 +88,8 @@ class Runner:
         limit_bytes: int | None = None,
         batches_ahead: int = 0,
         record: bool = False,
+        settled: bool = False,
+        last: int = 0,
     ) -> Trial:
         """Run one batch size and return what it held.
 
@@ -107,6 +103,11 @@ class Runner:
                 usual one.
             batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
             record: Whether to keep the steps' allocations for `foresee`.
+            settled: Whether memory shall look as if one sample had been trained on and nothing
+                else. Where large variables lie changes with their first update, and so does what
+                fits beside them: every process that trains in earnest has had one. Where variables
+                take much of the limit, the size is run from several layouts (`settle.py`).
+            last: Samples of a last batch, which is run after the others, and a whole one after it.
 
         Raises:
             InputError: The model cannot be loaded or its step cannot be run.
@@ -125,16 +126,11 @@ class Runner:
             "limit_bytes": limit_bytes or self.limit_bytes,
             "batches_ahead": batches_ahead,
             "record": record,
+            "settled": settled,
+            "last": last,
         }
         with self._closed_on_failure():
             return self._run(request)
-
-    def begin(self) -> None:
-        """Start the worker and let it trace the step and run one sample, without waiting for it."""
-        self._launch()
-        assert self._worker is not None
-        self._worker.send(_WARM)
-        self._awaited += 1
 
     def start(self, limit_bytes: int | None = None) -> dict[str, int] | None:
         """Start the worker, trace the step and run one sample, before the first trial needs it.
@@ -146,7 +142,7 @@ class Runner:
             The bytes that any batch takes and those of each sample near that limit, as the
             estimate sees it: `fixed_bytes` and `sample_bytes`. None where they are not known.
         """
-        return self._asked({**_WARM, "limit_bytes": limit_bytes}).get("prior")
+        return self._asked({"kind": "train", "warm": True, "limit_bytes": limit_bytes}).get("prior")
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int = 0
@@ -227,33 +223,24 @@ class Runner:
 
     def _start(self) -> None:
         """Have a worker that has loaded the model."""
-        if self._worker is None or not self._worker.is_alive():
-            self._launch()
-        assert self._worker is not None
-        while self._awaited:
-            answer = self._worker.receive(self.seconds_per_trial)
-            self._awaited -= 1
-            self._cannot_load = self._cannot_load or answer.get("oom")
-            if "error" in answer and self._cannot_load is None:
-                self.close()
-                _raise_if_wrong(answer)
-
-    def _launch(self) -> None:
+        if self._worker is not None and self._worker.is_alive():
+            return
         # Not in a thread of its own: the worker ends with the thread that started it.
         self.close()
-        self._cannot_load = None
         pool_bytes = None if self.limit_bytes is None else self.limit_bytes + self.spare_bytes
         self._worker = WorkerProcess(environment(pool_bytes))
-        self._worker.send(
-            {
-                "spec": self.spec,
-                "limit_bytes": self.limit_bytes,
-                "spare_bytes": self.spare_bytes,
-                "threads": self.threads,
-                "folder": self._worker.folder,
-            }
-        )
-        self._awaited = 1
+        setup = {
+            "spec": self.spec,
+            "limit_bytes": self.limit_bytes,
+            "spare_bytes": self.spare_bytes,
+            "threads": self.threads,
+            "folder": self._worker.folder,
+        }
+        answer = self._worker.ask(setup, self.seconds_per_trial)
+        self._cannot_load = answer.get("oom")
+        if "error" in answer:
+            self.close()
+            _raise_if_wrong(answer)
 
 
 def _raise_if_wrong(answer: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def run_trial(
     ballast: Ballast | None = None,
     batches_ahead: int = 0,
     more_steps: int = 0,
+    last: int = 0,
     recorder: Recorder | None = None,
 ) -> Trial:
     """Run a step a few times and return what it held.
@@ -53,6 +54,8 @@ def run_trial(
         ballast: Holds back what the pool has more than that.
         batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
         more_steps: Further steps that are run where peaks differ from step to step.
+        last: Samples of a last batch, where an epoch ends with fewer: it is run after the others,
+            and then a whole one again, as in the next epoch.
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -68,6 +71,8 @@ def run_trial(
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
         run = _Run(step, function, data, ballast, folder, device_name())
         found = run.all(max(2, steps), more_steps, trace, recorder)
+        if last:
+            run.end_of_epoch(batch_size, last)
         del ahead
     except (tf.errors.ResourceExhaustedError, _NoRoom) as error:
         return Trial(
@@ -137,6 +142,14 @@ class _Run:
                     traces.append(self._traced())
             found["trace"] = highest(traces, peaks)
         return found
+
+    def end_of_epoch(self, batch_size: int, last: int) -> None:
+        """Run the last batch, and the first of the next epoch."""
+        for size in (last, batch_size):
+            self.data = None  # before the next one is made
+            self.function, self.data = self.step.function(size), self.step.data(size)
+            with self._watched():
+                self._one(None)
 
     def _one(self, recorder: Recorder | None) -> int:
         """Run one step and return its peak."""
@@ -228,6 +241,22 @@ def highest(traces: Sequence[AllocationTrace], peaks: Sequence[int]) -> Allocati
     at_most = -(-int(max(peaks, default=0) * fragmented) // MIB) * MIB
     needed = [needed for needed, _ in known]
     return replace(top, needed_bytes=max(*needed, at_most), needed_low_bytes=min(needed))
+
+
+def worse(one: Trial, other: Trial) -> Trial:
+    """Return two trials of one size as one: the one that failed, or the higher peak of both."""
+    if other.outcome != "fits":
+        return other
+    assert one.peak_bytes is not None
+    assert other.peak_bytes is not None
+    seconds = [t.step_seconds for t in (one, other) if t.step_seconds is not None]
+    return replace(
+        one,
+        peak_bytes=max(one.peak_bytes, other.peak_bytes),
+        step_peaks=(*one.step_peaks, *other.step_peaks),
+        step_seconds=min(seconds, default=None),
+        seconds=(one.seconds or 0) + (other.seconds or 0),
+    )
 
 
 def oom_line(error: Exception) -> str:

@@ -18,16 +18,18 @@ import threading
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from oomdoctor.errors import OomDoctorError, UsageError
 from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.build import build_model
 from oomdoctor.measure.foresee import Recorded, foresee
-from oomdoctor.measure.names import address_of
+from oomdoctor.measure.names import address_of, variable_places
 from oomdoctor.measure.prior import prior_of
-from oomdoctor.measure.spec import ModelSpec
+from oomdoctor.measure.settle import layouts_for, settle
+from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
-from oomdoctor.measure.trial import Recorder, oom_line, run_trial
+from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
 from oomdoctor.units import MIB
 
 FIRST_REGION_BYTES = 2 * MIB
@@ -51,6 +53,8 @@ class Request(msgspec.Struct):
     batches_ahead: int = 0
     foresee: bool = False
     warm: bool = False
+    settled: bool = False
+    last: int = 0
     lowest: int = 1
     highest: int = 1
 
@@ -79,9 +83,7 @@ class Serving:
             if not request.batch_size:
                 step, limit_bytes = self._step(request.kind), request.limit_bytes
                 if request.warm:
-                    # Before its first step TensorFlow optimizes the graph, which takes seconds.
-                    with contextlib.suppress(Exception):  # a size that the model may not take
-                        run_trial(step, 1, 1, trace=False, folder=self.folder)
+                    self._warm(step)
                 return {"prior": None if limit_bytes is None else prior_of(step, limit_bytes)}
             return {"trial": self._trial(request)}
         except OomDoctorError as error:
@@ -114,11 +116,35 @@ class Serving:
             self.steps[kind] = step
         return self.steps[kind]
 
+    def _warm(self, step: Step) -> None:
+        """Run one sample: before its first step TensorFlow optimizes the graph, for seconds."""
+        with contextlib.suppress(Exception):  # a size that the model may not take
+            run_trial(step, 1, 1, trace=False, folder=self.folder)
+
     def _trial(self, request: Request) -> Any:
         share = -(-request.batch_size // self.spec.replicas)
+        step = self._step(request.kind)
         recorder = Recorder() if request.record and self.regions else None
-        trial = run_trial(
-            self._step(request.kind),
+        layouts = 1
+        if request.settled:
+            settle(step.function(share))
+            self._warm(step)
+            layouts = layouts_for(_variable_bytes(step), request.limit_bytes)
+        trial = self._run(step, request, share, recorder)
+        for layout in range(1, layouts):
+            if trial.outcome != "fits":
+                break
+            settle(step.function(share), layout)
+            trial = worse(trial, self._run(step, replace(request, more_steps=0), share))
+        if recorder is not None and trial.outcome == "fits":
+            self.recorded.append(recorder.recorded(share))
+        return trial
+
+    def _run(
+        self, step: Step, request: Request, share: int, recorder: Recorder | None = None
+    ) -> Trial:
+        return run_trial(
+            step,
             share,
             request.steps,
             request.trace,
@@ -127,11 +153,9 @@ class Serving:
             ballast=self.ballast,
             batches_ahead=request.batches_ahead,
             more_steps=request.more_steps,
+            last=-(-request.last // self.spec.replicas),
             recorder=recorder,
         )
-        if recorder is not None and trial.outcome == "fits":
-            self.recorded.append(recorder.recorded(share))
-        return trial
 
     def _foresee(self, request: Request) -> int | None:
         """Return the largest size that seems to fit, as far as what was recorded can tell."""
@@ -149,6 +173,10 @@ class Serving:
             batches_ahead=request.batches_ahead,
         )
         return None if found is None else found * replicas
+
+
+def _variable_bytes(step: Step) -> int:
+    return sum(size for _, size in variable_places(step.model))
 
 
 def prepare_devices(limit_bytes: int | None, threads: int) -> list[tuple[int, int]]:

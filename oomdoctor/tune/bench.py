@@ -1,16 +1,14 @@
-"""Two workers for one search: one to look ahead, one to judge.
+"""The worker of one search: it looks ahead, and then it judges.
 
-The *scout* has more memory than the limit. It records what steps of two sizes allocate, and
-foresees from that which size fits. The *judge* then runs that size under the limit, in a process
-that has trained on one sample only: what a run leaves in memory can help the next one or harm it,
-and `fit` starts fresh too. Where no GPU is shared both start at once, so that the judge is ready
-when it is needed.
+To look ahead it has more memory than the limit: it records what steps of two sizes allocate, and
+foresees from that which size fits. Then it runs that size under the limit, with memory as in a
+process that has trained on one sample only: what a run leaves there can help the next one or harm
+it, and `fit` starts fresh too. A GPU's memory cannot be put in order, so there the process is.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from types import TracebackType
 
 from oomdoctor.measure.runner import Runner
@@ -39,28 +37,24 @@ class Bench:
         has_gpu: bool = False,
         seconds_per_trial: float = 120,
     ) -> None:
-        """Describe the workers; they start when they are needed.
+        """Describe the worker; it starts when it is needed.
 
         Args:
             spec: The model.
             budget_bytes: What training may take.
-            has_gpu: Whether this machine has a GPU, whose memory two workers would share.
+            has_gpu: Whether this machine has a GPU: each size then has a process of its own.
             seconds_per_trial: After so long a trial counts as died.
         """
         spare = _spare(budget_bytes)
-        self._scout, self._judge = (
-            Runner(
-                spec,
-                limit_bytes=budget_bytes,
-                spare_bytes=spare,
-                threads=0,
-                seconds_per_trial=seconds_per_trial,
-            )
-            for _ in range(2)
+        self._runner = Runner(
+            spec,
+            limit_bytes=budget_bytes,
+            spare_bytes=spare,
+            threads=0,
+            seconds_per_trial=seconds_per_trial,
         )
         self._roomy_bytes = budget_bytes + spare
-        self._both_at_once = not has_gpu and (os.cpu_count() or 1) > 1
-        self._is_fresh = True
+        self._has_gpu = has_gpu
         self._recorded = 0
 
     def __enter__(self) -> Bench:
@@ -75,20 +69,19 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """End both workers."""
-        self._scout.close()
-        self._judge.close()
+        """End the worker."""
+        self._runner.close()
 
     def prior(self, limit_bytes: int) -> dict[str, int] | None:
-        """Return what the estimate says of steps near a limit, and start both workers."""
-        if self._both_at_once:
-            self._judge.begin()
-        return self._scout.start(limit_bytes)
+        """Return what the estimate says of steps near a limit, and start the worker."""
+        return self._runner.start(limit_bytes)
 
     def record(self, batch_size: int) -> Trial:
         """Run a size with more memory than the limit, and remember what it allocates."""
         steps = RECORDED_STEPS if batch_size > self._recorded else COMPARED_STEPS
-        trial = self._scout.run(batch_size, steps=steps, record=True, limit_bytes=self._roomy_bytes)
+        trial = self._runner.run(
+            batch_size, steps=steps, record=True, limit_bytes=self._roomy_bytes
+        )
         if trial.outcome == "fits":
             self._recorded = max(self._recorded, batch_size)
         return trial
@@ -97,7 +90,7 @@ class Bench:
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
     ) -> int | None:
         """Return the largest size that should fit, or None where that cannot be told."""
-        return self._scout.foresee(
+        return self._runner.foresee(
             limit_bytes=limit_bytes,
             lowest=lowest,
             highest=highest,
@@ -107,7 +100,7 @@ class Bench:
     def run(
         self, batch_size: int, *, limit_bytes: int, batches_ahead: int = 0, last: int = 0
     ) -> Trial:
-        """Run a size under a limit, in a fresh process.
+        """Run a size under a limit, as in a fresh process.
 
         Args:
             batch_size: Samples in a batch.
@@ -116,31 +109,21 @@ class Bench:
             last: Samples in the last batch of an epoch, where they are fewer: it is run too, and
                 then a full one again, as in the next epoch.
         """
-        self._scout.close()
-        if not self._is_fresh:
-            self._judge.begin()
-        self._is_fresh = False
-        trial = self._judged(batch_size, limit_bytes, batches_ahead)
-        for size in (last, batch_size) if last and trial.outcome == "fits" else ():
-            after = self._judged(size, limit_bytes, batches_ahead)
-            if after.outcome != "fits":
-                trial = replace(after, batch_size=batch_size)
-                break
-        return trial
-
-    def measure(self, batch_size: int) -> Trial:
-        """Run a size that is known to fit once more, for its speed."""
-        self._is_fresh = False
-        return self._judge.run(batch_size, more_steps=MORE_STEPS)
-
-    def _judged(self, batch_size: int, limit_bytes: int, batches_ahead: int) -> Trial:
-        return self._judge.run(
+        if self._has_gpu:
+            self._runner.close()
+        return self._runner.run(
             batch_size,
             steps=JUDGED_STEPS,
             more_steps=MORE_STEPS,
             limit_bytes=limit_bytes,
             batches_ahead=batches_ahead,
+            settled=True,
+            last=last,
         )
+
+    def measure(self, batch_size: int) -> Trial:
+        """Run a size that is known to fit once more, for its speed."""
+        return self._runner.run(batch_size, more_steps=MORE_STEPS)
 
 
 def _spare(budget_bytes: int) -> int:

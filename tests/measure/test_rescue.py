@@ -36,6 +36,17 @@ feed = {"x": x, "y": y, "batch_size": batch_size, "shuffle": False}
 if kind == "dataset":
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)
     feed = {"x": dataset}
+if kind == "py_dataset":
+    class Parts(keras.utils.PyDataset):
+        epochs = 0
+        def __len__(self):
+            return len(x) // batch_size
+        def __getitem__(self, index):
+            part = slice(index * batch_size, (index + 1) * batch_size)
+            return x[part], y[part]
+        def on_epoch_end(self):
+            self.epochs += 1
+    feed = {"x": Parts(), "shuffle": False}
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     history = oomdoctor.fit_with_rescue(model, epochs=4, verbose=0, **feed)
@@ -67,7 +78,7 @@ def train(kind, batch_size, limit_mib=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+@pytest.mark.parametrize("kind", ["arrays", "dataset", "py_dataset"])
 def test_training_goes_on_with_the_same_effect(kind):
     expected = train(kind, 512)
     rescued = train(kind, 512, limit_mib=80)

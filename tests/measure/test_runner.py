@@ -67,20 +67,11 @@ def test_one_trace_serves_all_batch_sizes(limited):
     assert limited.pid == pid
 
 
-def test_a_worker_that_was_begun_early_is_the_one_that_runs(spec_of):
-    with Runner(spec_of("dense"), limit_bytes=64 * MIB) as runner:
-        runner.begin()
-        pid = runner.pid
-        assert is_running(pid)
-        assert runner.run(4).outcome == "fits"
-        assert runner.pid == pid
-
-
-def test_what_is_wrong_with_a_model_that_was_begun_early_is_told_when_it_is_run(spec_of):
+def test_what_is_wrong_with_a_model_is_told_when_it_is_started(spec_of):
     with Runner(spec_of("no_model")) as runner:
-        runner.begin()
         with pytest.raises(InputError, match="not a Keras model"):
-            runner.run(4)
+            runner.start()
+        assert runner.pid is None
 
 
 @pytest.mark.parametrize("name", ["conv", "recurrent"])
