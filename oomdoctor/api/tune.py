@@ -52,7 +52,7 @@ def suggest_batch_size(
 ) -> BatchSize:
     """Return the largest batch size that trains within the memory there is.
 
-    Real training steps are run in processes of their own, under TensorFlow's own allocator with
+    Real training steps are run in a process of their own, under TensorFlow's own allocator with
     that much memory. The model is only read. Only a size that was run is ever returned.
 
     Example:
@@ -153,14 +153,14 @@ def tune_report(
         reserved_bytes=samples.held_bytes if samples and trains_in_ram else 0,
         host_bytes=_host_bytes(known_machine) if emulates_nothing else None,
     )
-    question = _question(spec, wanted) if cache else None
-    found: Tuning | Failed | None = None if question is None else _found_before(question)
-    if found is None:
-        here = known_machine if emulates_nothing else probe_machine()
-        with Bench(spec, budget_bytes=budget, has_gpu=bool(here.gpus)) as bench:
+    here = known_machine if emulates_nothing else probe_machine()
+    with Bench(spec, budget_bytes=budget, has_gpu=bool(here.gpus)) as bench:
+        question = _question(spec, wanted, bench.digest) if cache else None
+        found: Tuning | Failed | None = None if question is None else _found_before(question)
+        if found is None:
             found = tune(bench, wanted, watch)
-        if question is not None and isinstance(found, Tuning):
-            keep(question, found)
+            if question is not None and isinstance(found, Tuning):
+                keep(question, found)
     workload = Workload(model=spec.source, replicas=replicas, precision=spec.precision)
     facts = Facts(machine=known_machine, workload=workload, versions=installed())
     if not isinstance(found, Tuning):
@@ -174,20 +174,24 @@ def tune_report(
     return conclude("tune", facts, rules=())
 
 
-def _question(spec: ModelSpec, wanted: Any) -> str | None:
+def _question(
+    spec: ModelSpec, wanted: Any, digest_of_built: Callable[[], str | None]
+) -> str | None:
     """Return the name of what is asked, or None where the same words may mean another model."""
     from oomdoctor._version import __version__
+    from oomdoctor.measure.own_code import digest_of_code
     from oomdoctor.tune.cache import digest
 
     described: Any = asdict(spec)
-    if spec.config is None:
-        if not spec.source.endswith(".keras"):
-            return None  # the code behind module:callable can change without a trace
-        try:
-            with open(spec.source, "rb") as file:
-                described["source"] = _digest_of(file)
-        except OSError:
-            return None
+    if spec.config is not None:
+        content = digest_of_code() if spec.objects else ""
+    elif spec.source.endswith(".keras"):
+        content = _digest_of_file(spec.source)
+    else:
+        content = digest_of_built()  # code can change under the same name: it is loaded first
+    if content is None:
+        return None
+    described["content"] = content
     described.pop("sys_path")
     return digest(
         {
@@ -199,10 +203,14 @@ def _question(spec: ModelSpec, wanted: Any) -> str | None:
     )
 
 
-def _digest_of(file: Any) -> str:
+def _digest_of_file(path: str) -> str | None:
     whole = hashlib.sha256()
-    while block := file.read(MIB):
-        whole.update(block)
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(MIB):
+                whole.update(block)
+    except OSError:
+        return None
     return whole.hexdigest()
 
 

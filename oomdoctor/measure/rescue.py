@@ -73,10 +73,14 @@ def fit_with_rescue(
         # What failed is let go before the next try, which would find it in its way.
         gc.collect()
         parts *= 2
-        kept.put_back()
+        epoch = kept.epoch
+        if epoch in finished:
+            epoch += 1  # it ran out before the first step of the next one: nothing to put back
+        else:
+            kept.put_back()
         accumulate(model, 2)
         done.append(
-            f"Epoch {kept.epoch + 1} ran out of memory with batches of {2 * size // parts}: it was "
+            f"Epoch {epoch + 1} ran out of memory with batches of {2 * size // parts}: it was "
             f"run again from its start with batches of {size // parts} and gradients summed "
             f"over {parts} of them, so {size // parts * parts} samples still make an update."
         )

@@ -60,6 +60,7 @@ class Runner:
         self.seconds_per_trial = seconds_per_trial
         self._worker: WorkerProcess | None = None
         self._cannot_load: str | None = None
+        self._digest: str | None = None
 
     def __enter__(self) -> Runner:
         return self
@@ -143,6 +144,19 @@ class Runner:
             estimate sees it: `fixed_bytes` and `sample_bytes`. None where they are not known.
         """
         return self._asked({"kind": "train", "warm": True, "limit_bytes": limit_bytes}).get("prior")
+
+    def digest(self) -> str | None:
+        """Load the model and return a digest of it and of the user's code behind it.
+
+        None where they cannot be described.
+        """
+        with self._closed_on_failure():
+            try:
+                self._start()
+            except Died:
+                self.close()
+                return None
+            return self._digest
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int = 0
@@ -237,7 +251,7 @@ class Runner:
             "folder": self._worker.folder,
         }
         answer = self._worker.ask(setup, self.seconds_per_trial)
-        self._cannot_load = answer.get("oom")
+        self._cannot_load, self._digest = answer.get("oom"), answer.get("digest")
         if "error" in answer:
             self.close()
             _raise_if_wrong(answer)

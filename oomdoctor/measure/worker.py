@@ -25,6 +25,7 @@ from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.build import build_model
 from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.names import address_of, variable_places
+from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
 from oomdoctor.measure.settle import layouts_for, settle
 from oomdoctor.measure.spec import ModelSpec, Trial
@@ -77,7 +78,7 @@ class Serving:
         try:
             if request.spec is not None:
                 self._load(request)
-                return {"notes": self.notes}
+                return {"digest": digest_of_model(self.model)}
             if request.foresee:
                 return {"largest": self._foresee(request)}
             if not request.batch_size:
@@ -126,16 +127,19 @@ class Serving:
         step = self._step(request.kind)
         recorder = Recorder() if request.record and self.regions else None
         layouts = 1
-        if request.settled:
+        if request.settled and self.regions:
             settle(step.function(share))
-            self._warm(step)
             layouts = layouts_for(_variable_bytes(step), request.limit_bytes)
+            if layouts > 1:
+                request = replace(request, more_steps=0)  # another layout tells more
+        if request.settled:
+            self._warm(step)
         trial = self._run(step, request, share, recorder)
         for layout in range(1, layouts):
             if trial.outcome != "fits":
                 break
             settle(step.function(share), layout)
-            trial = worse(trial, self._run(step, replace(request, more_steps=0), share))
+            trial = worse(trial, self._run(step, request, share))
         if recorder is not None and trial.outcome == "fits":
             self.recorded.append(recorder.recorded(share))
         return trial

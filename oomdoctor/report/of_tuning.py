@@ -43,7 +43,7 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
     proof = (
         "the next size was run and does not fit"
         if tuning.is_proved and tuning.limited_by == "memory"
-        else "it was run in a fresh process with "
+        else "it was run as in a fresh process, with "
         f"{format_bytes(tuning.target_bytes)}; {_left(tuning)} stay free"
     )
     lines = [

@@ -72,6 +72,10 @@ class Bench:
         """End the worker."""
         self._runner.close()
 
+    def digest(self) -> str | None:
+        """Return a digest of the model and of the code behind it, or None where there is none."""
+        return self._runner.digest()
+
     def prior(self, limit_bytes: int) -> dict[str, int] | None:
         """Return what the estimate says of steps near a limit, and start the worker."""
         return self._runner.start(limit_bytes)

@@ -104,6 +104,30 @@ def test_an_answer_is_found_again_unless_the_question_differs():
     assert not any("Found before" in note for note in (*first.tuning.notes, *other.tuning.notes))
 
 
+def test_an_answer_for_code_is_found_again_until_the_code_changes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts, model = tmp_path / "parts_of_it.py", tmp_path / "model_of_it.py"
+    parts.write_text("WIDTH = 8\n")
+    model.write_text(
+        "import keras\n"
+        "from parts_of_it import WIDTH\n"
+        "def build():\n"
+        "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return model\n"
+    )
+
+    def notes():
+        size = oomdoctor.suggest_batch_size("model_of_it:build", memory="32MiB", max_batch_size=16)
+        assert size == 16
+        return " ".join(size.tuning.notes)
+
+    assert "Found before" not in notes()
+    assert "Found before" in notes()
+    parts.write_text("WIDTH = 9\n")
+    assert "Found before" not in notes()
+
+
 def test_a_size_that_kills_its_process_does_not_fit():
     spec = ModelSpec(
         "measured_models:dense", sys_path=(str(MODELS),), data="measured_models:perilous_data"

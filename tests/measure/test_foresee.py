@@ -1,6 +1,8 @@
 """Two recorded sizes say of a third whether it fits."""
 
-from oomdoctor.measure.foresee import Recorded, foresee
+from dataclasses import replace
+
+from oomdoctor.measure.foresee import FIRST_NUMBER, Foresight, Recorded, foresee
 from oomdoctor.measure.replay import Event
 
 KIB = 1024
@@ -69,3 +71,21 @@ def test_several_steps_are_played_one_after_the_other():
     assert often.largest(105 * MIB, lowest=1, highest=1000) == once.largest(
         105 * MIB, lowest=1, highest=1000
     )
+
+
+def test_large_variables_may_lie_elsewhere_in_another_process():
+    base = REGIONS[1][0]
+    as_recorded = Foresight(
+        batch_size=8,
+        held=tuple((base + 8 * number * MIB, 8 * MIB) for number in range(4)),
+        batch=(),
+        variables=(),
+        steps=(((FIRST_NUMBER + 1, 0, MIB),),),
+        regions=tuple(REGIONS),
+    )
+    wandering = replace(as_recorded, variables=(0, 1, 2, 3))
+    # Side by side they leave one free stretch; copies leave holes between them.
+    assert as_recorded.largest(100 * MIB, lowest=1, highest=1000) == 100 - 1 - 32
+    assert wandering.largest(100 * MIB, lowest=1, highest=1000) < 100 - 1 - 32
+    # Where they are a small part of memory it does not matter, and is not asked.
+    assert wandering.largest(1000 * MIB, lowest=1, highest=5000) == 1000 - 1 - 32

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -135,6 +136,37 @@ def test_mixed_precision_keeps_its_loss_scale():
     accumulate(model, 4)
     assert model.optimizer.inner_optimizer.gradient_accumulation_steps == 4
     assert float(model.optimizer.inner_optimizer.learning_rate) == 0.5
+
+
+def test_what_an_epoch_has_learnt_is_kept_when_memory_runs_out_after_it():
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from oomdoctor.measure.rescue import RescueWarning
+
+    class NoRoomForTheNext(keras.callbacks.Callback):
+        """Raises what TensorFlow raises, once, where the second epoch is about to begin."""
+
+        raised = False
+
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1 and not self.raised:
+                NoRoomForTheNext.raised = True
+                raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    def losses(callbacks):
+        keras.utils.set_random_seed(1)
+        model = model_of(keras.optimizers.SGD(0.1))
+        x = np.random.default_rng(1).random((32, 3), np.float32)
+        fit = oomdoctor.fit_with_rescue
+        with pytest.warns(RescueWarning) if callbacks else nullcontext():
+            return fit(model, x, x[:, :2], epochs=4, verbose=0, shuffle=False, callbacks=callbacks)
+
+    plain, rescued = losses([]), losses([NoRoomForTheNext()])
+
+    assert rescued.history["loss"] == pytest.approx(plain.history["loss"], rel=1e-5)
+    assert rescued.rescues[0].startswith("Epoch 2 ran out of memory")
 
 
 def test_other_errors_are_left_alone():

@@ -67,6 +67,14 @@ def test_one_trace_serves_all_batch_sizes(limited):
     assert limited.pid == pid
 
 
+def test_a_last_batch_is_run_and_must_fit_too(limited):
+    alone, with_last = limited.run(64), limited.run(64, last=5)
+
+    assert with_last.outcome == alone.outcome == "fits"
+    assert with_last.peak_bytes <= 1.1 * alone.peak_bytes
+    assert limited.run(8, last=4000).outcome == "oom"
+
+
 def test_what_is_wrong_with_a_model_is_told_when_it_is_started(spec_of):
     with Runner(spec_of("no_model")) as runner:
         with pytest.raises(InputError, match="not a Keras model"):

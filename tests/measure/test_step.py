@@ -1,7 +1,7 @@
 """What a trial concludes from several steps."""
 
-from oomdoctor.measure.spec import AllocationTrace
-from oomdoctor.measure.trial import highest
+from oomdoctor.measure.spec import AllocationTrace, Trial
+from oomdoctor.measure.trial import highest, worse
 from oomdoctor.units import MIB
 
 
@@ -36,3 +36,14 @@ def test_a_higher_peak_that_was_not_traced_is_taken_to_fragment_as_much():
 
 def test_without_a_known_layout_nothing_is_claimed():
     assert highest([traced(100, None)], [200 * MIB]).needed_bytes is None
+
+
+def test_of_two_trials_the_one_that_failed_counts_or_the_higher_peak():
+    one = Trial(8, "fits", peak_bytes=10, step_peaks=(9, 10), seconds=1.0, step_seconds=0.3)
+    other = Trial(8, "fits", peak_bytes=12, step_peaks=(12,), seconds=2.0, step_seconds=0.2)
+    failed = Trial(8, "oom", message="no room")
+
+    assert worse(one, failed) is failed
+    both = worse(one, other)
+    assert (both.peak_bytes, both.step_peaks) == (12, (9, 10, 12))
+    assert (both.seconds, both.step_seconds) == (3.0, 0.2)

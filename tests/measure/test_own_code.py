@@ -1,0 +1,41 @@
+"""A digest of the user's own code: it changes when the code does, and only then."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import helper_of_mine, json, numpy
+from oomdoctor.measure.own_code import digest_of_code
+print(digest_of_code())
+"""
+
+
+def digest(folder, comment=""):
+    (folder / "script.py").write_text(SCRIPT.format(folder=str(folder)) + comment)
+    done = subprocess.run(
+        [sys.executable, str(folder / "script.py")], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_changed_module_changes_the_digest_and_a_changed_script_does_not(tmp_path):
+    module = tmp_path / "helper_of_mine.py"
+    module.write_text("UNITS = 8\n")
+    first = digest(tmp_path)
+
+    assert len(first) == 64
+    assert digest(tmp_path, comment="# another word\n") == first
+    module.write_text("UNITS = 16\n")
+    assert digest(tmp_path) != first
+
+
+def test_too_much_code_has_no_digest(tmp_path, monkeypatch):
+    from oomdoctor.measure import own_code
+
+    (tmp_path / "large_module_of_mine.py").write_text("# " + "x" * 100)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__("large_module_of_mine")
+    monkeypatch.setattr(own_code, "MAX_BYTES", 10)
+    assert own_code.digest_of_code() is None
