@@ -10,8 +10,9 @@ that the order of ops depends on timing. So it says where to look; what it says 
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oomdoctor.allocator import Pool, Region, rounded
@@ -21,6 +22,12 @@ from oomdoctor.measure.settle import copied, layouts_for
 
 _Key = tuple[str, int]
 _Event = tuple[int, float, float]
+LAYOUTS = 16
+COPIED_IN_A_STEP = 0.1
+"""Where variables take much of the memory, steps must pass from so many layouts, in each of which
+some updates are copies that were none when the steps were recorded: whether an update is one is
+chance, and a copy that comes to lie in the midst of free memory halves it."""
+
 FIRST_NUMBER = 10**9
 """The number before the first allocation's; variables and the batch have lower ones."""
 
@@ -52,10 +59,11 @@ class Foresight:
             limit_bytes: What the allocator may hand out.
             batches_ahead: Further batches that lie in memory.
         """
-        layouts = layouts_for(sum(self.held[i][1] for i in self.variables), limit_bytes)
+        variable_bytes = sum(self.held[number][1] for number in self.variables)
+        matters = layouts_for(variable_bytes, limit_bytes) > 1
         return all(
             self._fits_from(layout, batch_size, limit_bytes, batches_ahead)
-            for layout in range(layouts)
+            for layout in range(LAYOUTS if matters else 1)
         )
 
     def _fits_from(
@@ -71,14 +79,36 @@ class Foresight:
             return False
         tensors = self.batch * (1 + batches_ahead)
         batch = [(FIRST_NUMBER - index, *tensor) for index, tensor in enumerate(tensors)]
-        for number, fixed, each in itertools.chain(batch, *self.steps):
-            if number >= 0:
-                places[number] = pool.allocate(max(1, round(fixed + each * batch_size)))
-                if places[number] is None:
-                    return False
-            elif (place := places.pop(-number - 1, None)) is not None:
-                pool.release(place)
+        steps = (self._step(index, layout) for index in range(len(self.steps)))
+        for number, fixed, each in itertools.chain(batch, *steps):
+            if number < 0:
+                if (place := places.pop(-number - 1, None)) is not None:
+                    pool.release(place)
+                continue
+            before = places.get(number)
+            if before is None and number < len(self.held):
+                continue  # the recorded steps have replaced it by now
+            places[number] = pool.allocate(max(1, round(fixed + each * batch_size)))
+            if places[number] is None:
+                return False
+            if before is not None:
+                pool.release(before)  # a copy that takes its place
         return True
+
+    def _step(self, index: int, layout: int) -> Iterator[_Event]:
+        """Yield the events of a step; in all but the first layout with some variables copied."""
+        events = self.steps[index]
+        copies: dict[int, list[int]] = {}
+        if layout:
+            rng = random.Random(f"{layout} {index}")
+            count = int(COPIED_IN_A_STEP * len(self.variables))
+            for number in rng.sample(self.variables, count):
+                at = rng.randrange(len(events) // 2, len(events))  # updates follow the gradients
+                copies.setdefault(at, []).append(number)
+        for position, event in enumerate(events):
+            for number in copies.get(position, ()):
+                yield number, self.held[number][1], 0
+            yield event
 
     def _laid_out(self, pool: Pool, layout: int) -> dict[int, int | None]:
         """Return where everything lies before the first step: as recorded, or as `settle` does."""

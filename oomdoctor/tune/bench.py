@@ -17,7 +17,7 @@ from oomdoctor.measure.spec import ModelSpec, Trial
 JUDGED_STEPS = 4
 """The second step is often the highest: by then every variable has been replaced once."""
 
-MORE_STEPS = 12
+MORE_STEPS = 6
 """Even with one thread the order of ops is a matter of timing, and with it the peak: a dense
 network that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
