@@ -60,7 +60,6 @@ class Runner:
         self.seconds_per_trial = seconds_per_trial
         self._worker: WorkerProcess | None = None
         self._cannot_load: str | None = None
-        self._digest: str | None = None
 
     def __enter__(self) -> Runner:
         return self
@@ -150,13 +149,7 @@ class Runner:
 
         None where they cannot be described.
         """
-        with self._closed_on_failure():
-            try:
-                self._start()
-            except Died:
-                self.close()
-                return None
-            return self._digest
+        return self._asked({"describe": True}).get("digest")
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int = 0
@@ -251,7 +244,7 @@ class Runner:
             "folder": self._worker.folder,
         }
         answer = self._worker.ask(setup, self.seconds_per_trial)
-        self._cannot_load, self._digest = answer.get("oom"), answer.get("digest")
+        self._cannot_load = answer.get("oom")
         if "error" in answer:
             self.close()
             _raise_if_wrong(answer)

@@ -53,6 +53,7 @@ class Request(msgspec.Struct):
     record: bool = False
     batches_ahead: int = 0
     foresee: bool = False
+    describe: bool = False
     warm: bool = False
     settled: bool = False
     last: int = 0
@@ -78,6 +79,8 @@ class Serving:
         try:
             if request.spec is not None:
                 self._load(request)
+                return {}
+            if request.describe:
                 return {"digest": digest_of_model(self.model)}
             if request.foresee:
                 return {"largest": self._foresee(request)}
