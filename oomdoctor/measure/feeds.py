@@ -77,22 +77,31 @@ class _PyDataset:
 
     def __init__(self, dataset: Any, shuffle: bool) -> None:
         self.dataset, self.shuffle = dataset, shuffle
-        count = _count(dataset)
-        looked_at = LOOKED_AT if count is None else min(LOOKED_AT, count)
-        self._first = [_standard(dataset[index]) for index in range(looked_at)]
-        if not self._first:
+        if _count(dataset) == 0:
             raise UsageError("The dataset is empty.")
-        self.batch_size = _samples(self._first[0])
+        self.batch_size = _samples(_standard(dataset[0]))
 
     def in_parts(self, parts: int) -> dict[str, Any]:
         import tensorflow as tf
 
         if parts == 1:
             return {"x": self.dataset}
-        whole = tf.data.Dataset.from_generator(
-            self._epoch, output_signature=_signature(self._first)
-        )
+        whole = tf.data.Dataset.from_generator(self._epoch, output_signature=self._signature())
         return {"x": whole.rebatch(self.batch_size // parts).prefetch(1)}
+
+    def _signature(self) -> Any:
+        """Return shapes and dtypes; what changes from batch to batch, and their size, is open."""
+        import tensorflow as tf
+
+        def spec_of(*arrays: Any) -> Any:
+            shapes = zip(*(array.shape[1:] for array in arrays), strict=True)
+            shape = [None, *(sizes[0] if len(set(sizes)) == 1 else None for sizes in shapes)]
+            return tf.TensorSpec(shape, arrays[0].dtype)
+
+        count = _count(self.dataset)
+        looked_at = LOOKED_AT if count is None else min(LOOKED_AT, count)
+        batches = [_standard(self.dataset[index]) for index in range(looked_at)]
+        return tf.nest.map_structure(spec_of, *batches)
 
     def _epoch(self) -> Iterator[Any]:
         count = _count(self.dataset)
@@ -115,19 +124,6 @@ def _standard(batch: Any) -> Any:
     if isinstance(batch, dict):
         return batch
     return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-
-
-def _signature(batches: list[Any]) -> Any:
-    """Return shapes and dtypes; what changes from batch to batch, and their size, is left open."""
-    import tensorflow as tf
-
-    def spec_of(*arrays: Any) -> Any:
-        tensors = [tf.convert_to_tensor(array) for array in arrays]
-        shapes = zip(*(tensor.shape[1:] for tensor in tensors), strict=True)
-        shape = [None, *(sizes[0] if len(set(sizes)) == 1 else None for sizes in shapes)]
-        return tf.TensorSpec(shape, tensors[0].dtype)
-
-    return tf.nest.map_structure(spec_of, *batches)
 
 
 def _samples(batch: Any) -> int:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from oomdoctor.allocator import Pool, Region, rounded
 from oomdoctor.measure.layout import Held, held_before
 from oomdoctor.measure.replay import Event, in_order
-from oomdoctor.measure.settle import copied, layouts_for
+from oomdoctor.measure.settle import copied, layouts_matter
 
 _Key = tuple[str, int]
 _Event = tuple[int, float, float]
-LAYOUTS = 16
+SIMULATED_LAYOUTS = 16
 COPIED_IN_A_STEP = 0.1
 """Where variables take much of the memory, steps must pass from so many layouts, in each of which
 some updates are copies that were none when the steps were recorded: whether an update is one is
@@ -60,10 +60,10 @@ class Foresight:
             batches_ahead: Further batches that lie in memory.
         """
         variable_bytes = sum(self.held[number][1] for number in self.variables)
-        matters = layouts_for(variable_bytes, limit_bytes) > 1
+        layouts = SIMULATED_LAYOUTS if layouts_matter(variable_bytes, limit_bytes) else 1
         return all(
             self._fits_from(layout, batch_size, limit_bytes, batches_ahead)
-            for layout in range(LAYOUTS if matters else 1)
+            for layout in range(layouts)
         )
 
     def _fits_from(

@@ -28,11 +28,9 @@ UNMOVABLE = ("string", "resource", "variant")
 """Kinds of values that are no plain bytes."""
 
 
-def layouts_for(variable_bytes: int, limit_bytes: int | None) -> int:
-    """Return from how many layouts a size is to be judged."""
-    if limit_bytes is None or variable_bytes <= MATTERS_PART * limit_bytes:
-        return 1
-    return LAYOUTS
+def layouts_matter(variable_bytes: int, limit_bytes: int | None) -> bool:
+    """Return whether a size is to be judged from several layouts."""
+    return limit_bytes is not None and variable_bytes > MATTERS_PART * limit_bytes
 
 
 def copied(items: list[Any], layout: int) -> list[Any]:

@@ -27,7 +27,7 @@ from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.names import address_of, variable_places
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
-from oomdoctor.measure.settle import layouts_for, settle
+from oomdoctor.measure.settle import LAYOUTS, layouts_matter, settle
 from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
 from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
@@ -132,8 +132,8 @@ class Serving:
         layouts = 1
         if request.settled and self.regions:
             settle(step.function(share))
-            layouts = layouts_for(_variable_bytes(step), request.limit_bytes)
-            if layouts > 1:
+            if layouts_matter(_variable_bytes(step), request.limit_bytes):
+                layouts = LAYOUTS
                 request = replace(request, more_steps=0)  # another layout tells more
         if request.settled:
             self._warm(step)
