@@ -54,7 +54,7 @@ def candidates(model: Any, spec: ModelSpec, kind: str) -> Iterator[Any]:
         yield (x,)
         return
     targets = list(_targets(model, x))
-    alone = [(x,), x] if _has_custom_step(model, kind) or not targets else []
+    alone = [(x,), x] if has_custom_step(model, kind) or not targets else []
     if alone and not _losses(model):
         yield from alone
     yield from ((x, y) for y in targets)
@@ -139,7 +139,8 @@ def _random(field: Field, batch_size: int) -> Any:
     return values if whole == dtype else tf.cast(values, dtype)
 
 
-def _has_custom_step(model: Any, kind: str) -> bool:
+def has_custom_step(model: Any, kind: str) -> bool:
+    """Return whether a model trains, or evaluates, in a way of its own."""
     import keras
 
     name = "train_step" if kind == "train" else "test_step"

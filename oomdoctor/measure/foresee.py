@@ -189,6 +189,7 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
     held = [item for item in before if item[0] not in batch]
     variables = {address for address, _ in main.held}
     numbers = {address: number for number, (address, _) in enumerate(held)}
+    numbers.update({a: FIRST_NUMBER - index for index, (a, _) in enumerate(main.batch)})
     following = FIRST_NUMBER
     steps = []
     for events in ordered:

@@ -40,6 +40,8 @@ def run_trial(
     batches_ahead: int = 0,
     more_steps: int = 0,
     last: int = 0,
+    validation: Step | None = None,
+    anew: bool = False,
     recorder: Recorder | None = None,
 ) -> Trial:
     """Run a step a few times and return what it held.
@@ -56,6 +58,9 @@ def run_trial(
         more_steps: Further steps that are run where peaks differ from step to step.
         last: Samples of a last batch, where an epoch ends with fewer: it is run after the others,
             and then a whole one again, as in the next epoch.
+        validation: A step that is run at the end of an epoch too.
+        anew: Whether each step is given a batch of its own, as `fit` does. Then memory never
+            comes to rest: a dense network failed in its second step that passed with one batch.
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -69,10 +74,11 @@ def run_trial(
             raise _NoRoom("the model alone does not fit")
         data = step.data(batch_size)
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
-        run = _Run(step, function, data, ballast, folder, device_name())
+        size = batch_size if anew else None
+        run = _Run(step, function, data, ballast, folder, device_name(), size)
+        del data
         found = run.all(max(2, steps), more_steps, trace, recorder)
-        if last:
-            run.end_of_epoch(batch_size, last)
+        run.end_of_epoch(batch_size, last, validation)
         del ahead
     except (tf.errors.ResourceExhaustedError, _NoRoom) as error:
         return Trial(
@@ -111,6 +117,8 @@ class _Run:
     ballast: Ballast
     folder: str | None
     device: str
+    size: int | None = None
+    """Samples in the batch that is made for each step; None where one batch serves all."""
 
     def all(
         self, steps: int, more_steps: int, trace: bool, recorder: Recorder | None
@@ -143,11 +151,15 @@ class _Run:
             found["trace"] = highest(traces, peaks)
         return found
 
-    def end_of_epoch(self, batch_size: int, last: int) -> None:
-        """Run the last batch, and the first of the next epoch."""
-        for size in (last, batch_size):
-            self.data = None  # before the next one is made
-            self.function, self.data = self.step.function(size), self.step.data(size)
+    def end_of_epoch(self, batch_size: int, last: int, validation: Step | None) -> None:
+        """Run the last batch, validation, and the first batch of the next epoch."""
+        steps = [(self.step, last)] if last else []
+        if validation is not None:
+            steps.append((validation, batch_size))
+        if steps:
+            steps.append((self.step, batch_size))
+        for step, size in steps:
+            self.step, self.size, self.function = step, size, step.function(size)
             with self._watched():
                 self._one(None)
 
@@ -157,10 +169,16 @@ class _Run:
 
         tf.config.experimental.reset_memory_stats(self.device)
         if recorder is None:
-            _finish(self.function(self.data))
+            self._call()
         else:
-            recorder.add(record(lambda: _finish(self.function(self.data)), self.folder))
+            recorder.add(record(self._call, self.folder))
         return self._info("peak")
+
+    def _call(self) -> None:
+        if self.size is not None:
+            self.data = None  # before the next one is made
+            self.data = self.step.data(self.size)
+        _finish(self.function(self.data))
 
     def _traced(self) -> AllocationTrace:
         import tensorflow as tf

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import queue
 import shutil
@@ -20,8 +21,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from oomdoctor.errors import OomDoctorError, UsageError
+from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.measure.ballast import Ballast
+from oomdoctor.measure.batch import has_custom_step
 from oomdoctor.measure.build import build_model
 from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.names import address_of, variable_places
@@ -85,10 +87,7 @@ class Serving:
             if request.foresee:
                 return {"largest": self._foresee(request)}
             if not request.batch_size:
-                step, limit_bytes = self._step(request.kind), request.limit_bytes
-                if request.warm:
-                    self._warm(step)
-                return {"prior": None if limit_bytes is None else prior_of(step, limit_bytes)}
+                return {"prior": self._started(request)}
             return {"trial": self._trial(request)}
         except OomDoctorError as error:
             return {"error": str(error), "usage": isinstance(error, UsageError)}
@@ -119,6 +118,22 @@ class Serving:
             step.notes[:0] = self.notes
             self.steps[kind] = step
         return self.steps[kind]
+
+    def _started(self, request: Request) -> dict[str, int] | None:
+        """Trace the step, and return what the estimate says of it where a limit is given."""
+        step = self._step(request.kind)
+        # TensorFlow optimizes the graph without Python, so the estimate can be made meanwhile.
+        warming = threading.Thread(target=self._warm, args=(step,))
+        if request.warm:
+            warming.start()
+        try:
+            limit_bytes = request.limit_bytes
+            return None if limit_bytes is None else prior_of(step, limit_bytes)
+        finally:
+            if request.warm:
+                warming.join()
+            gc.collect()
+            gc.freeze()  # the graph stays; each trial would look through all of it again
 
     def _warm(self, step: Step) -> None:
         """Run one sample: before its first step TensorFlow optimizes the graph, for seconds."""
@@ -161,8 +176,21 @@ class Serving:
             batches_ahead=request.batches_ahead,
             more_steps=request.more_steps,
             last=-(-request.last // self.spec.replicas),
+            validation=self._validation() if request.settled else None,
+            anew=request.settled or request.record,
             recorder=recorder,
         )
+
+    def _validation(self) -> Step | None:
+        """Return the model's step for validation, where it is not Keras's.
+
+        Keras's is the first half of a train step, which frees what it has used: it takes less.
+        """
+        if not has_custom_step(self.model, "evaluate"):
+            return None
+        with contextlib.suppress(InputError):  # who does not validate needs no such step
+            return self._step("evaluate")
+        return None
 
     def _foresee(self, request: Request) -> int | None:
         """Return the largest size that seems to fit, as far as what was recorded can tell."""

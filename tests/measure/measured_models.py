@@ -47,6 +47,32 @@ def four_mib():
     return model
 
 
+class _ValidatesLavishly(keras.Sequential):
+    """Needs much more to validate than to train."""
+
+    def test_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        many = tf.tile(x, [256, 1])
+        return {"loss": tf.reduce_mean(tf.square(many)) + tf.reduce_mean(y)}
+
+
+def validates_lavishly():
+    model = _ValidatesLavishly([keras.Input((1024,)), layers.Dense(16), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def counted_data(batch_size):
+    """Return a batch and note that it was asked for."""
+    with Path(os.environ["BATCHES_FILE"]).open("a") as asked_for:
+        asked_for.write(f"{batch_size}\n")
+    import tensorflow as tf
+
+    return tf.zeros((batch_size, 4)), tf.zeros((batch_size, 1))
+
+
 def perilous_data(batch_size):
     """Return a batch, except for the sizes that kill the process or hang it."""
     if batch_size == DIES_AT:

@@ -73,6 +73,33 @@ def test_several_steps_are_played_one_after_the_other():
     )
 
 
+def fed_anew(batch_size, steps=3):
+    """Return steps that each let go of their batch, 1 MiB a sample, and are given the next."""
+    start, size = REGIONS[1][0] + 4 * MIB, batch_size * MIB
+    events = [
+        Event(
+            at_ps=at,
+            thread=1,
+            address=start,
+            allocated_bytes=size,
+            requested_bytes=size,
+            in_use_bytes=4 * MIB + (0 if release else size),
+            is_release=release,
+            op=None if release else "next",
+            kind="output",
+        )
+        for at, release in enumerate((True, False))
+    ]
+    variable = (REGIONS[1][0], 4 * MIB)
+    return Recorded(batch_size, ((start, size),), (variable,), (tuple(events),) * steps)
+
+
+def test_a_batch_that_follows_another_takes_its_place():
+    foresight = foresee(fed_anew(8), fed_anew(2), REGIONS)
+    assert foresight.largest(105 * MIB, lowest=1, highest=1000) == 105 - 1 - 4
+    assert foresight.largest(105 * MIB, lowest=1, highest=1000, batches_ahead=1) == 50
+
+
 def test_large_variables_may_lie_elsewhere_in_another_process():
     base = REGIONS[1][0]
     as_recorded = Foresight(

@@ -75,6 +75,27 @@ def test_a_last_batch_is_run_and_must_fit_too(limited):
     assert limited.run(8, last=4000).outcome == "oom"
 
 
+def test_each_judged_step_is_given_a_batch_of_its_own_as_in_fit(spec_of, tmp_path, monkeypatch):
+    asked_for = tmp_path / "batches"
+    monkeypatch.setenv("BATCHES_FILE", str(asked_for))
+    with Runner(spec_of("dense", data="measured_models:counted_data")) as runner:
+        runner.run(5, steps=4)
+        runner.run(7, steps=4, settled=True)
+    sizes = asked_for.read_text().split()
+
+    assert sizes.count("5") == 1
+    assert sizes.count("7") >= 4
+
+
+def test_validation_in_a_way_of_its_own_must_fit_too(spec_of):
+    with Runner(
+        spec_of("validates_lavishly"), limit_bytes=64 * MIB, spare_bytes=64 * MIB
+    ) as runner:
+        assert runner.run(64).outcome == "fits"
+        assert runner.run(64, settled=True).outcome == "oom"
+        assert runner.run(16, settled=True).outcome == "fits"
+
+
 def test_what_is_wrong_with_a_model_is_told_when_it_is_started(spec_of):
     with Runner(spec_of("no_model")) as runner:
         with pytest.raises(InputError, match="not a Keras model"):
