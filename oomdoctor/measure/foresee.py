@@ -22,11 +22,14 @@ from oomdoctor.measure.settle import copied, layouts_matter
 
 _Key = tuple[str, int]
 _Event = tuple[int, float, float]
-SIMULATED_LAYOUTS = 16
+FEW_LAYOUTS, MANY_LAYOUTS = 4, 16
+"""Steps must pass from so many layouts of the variables, many where these take much of the memory.
+A single small variable in the midst of free memory halves it: a recurrent network that passed as
+recorded failed in three processes of four."""
+
 COPIED_IN_A_STEP = 0.1
-"""Where variables take much of the memory, steps must pass from so many layouts, in each of which
-some updates are copies that were none when the steps were recorded: whether an update is one is
-chance, and a copy that comes to lie in the midst of free memory halves it."""
+"""Where variables take much of the memory, such a part of the updates are copies that were none
+when the steps were recorded: whether an update is one is chance."""
 
 FIRST_NUMBER = 10**9
 """The number before the first allocation's; variables and the batch have lower ones."""
@@ -50,9 +53,7 @@ class Foresight:
     regions: tuple[Region, ...]
 
     def fits(self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0) -> bool:
-        """Return whether the recorded steps pass with another size under a limit.
-
-        Where variables take much of the memory they must pass from several layouts.
+        """Return whether the recorded steps pass with another size, from several layouts.
 
         Args:
             batch_size: Samples in a batch.
@@ -60,14 +61,15 @@ class Foresight:
             batches_ahead: Further batches that lie in memory.
         """
         variable_bytes = sum(self.held[number][1] for number in self.variables)
-        layouts = SIMULATED_LAYOUTS if layouts_matter(variable_bytes, limit_bytes) else 1
+        matters = layouts_matter(variable_bytes, limit_bytes)
+        copies = COPIED_IN_A_STEP if matters else 0
         return all(
-            self._fits_from(layout, batch_size, limit_bytes, batches_ahead)
-            for layout in range(layouts)
+            self._fits_from(layout, copies, batch_size, limit_bytes, batches_ahead)
+            for layout in range(MANY_LAYOUTS if matters else FEW_LAYOUTS)
         )
 
     def _fits_from(
-        self, layout: int, batch_size: int, limit_bytes: int, batches_ahead: int
+        self, layout: int, copies: float, batch_size: int, limit_bytes: int, batches_ahead: int
     ) -> bool:
         *first, (address, _) = self.regions
         taken = sum(size for _, size in first)
@@ -79,7 +81,7 @@ class Foresight:
             return False
         tensors = self.batch * (1 + batches_ahead)
         batch = [(FIRST_NUMBER - index, *tensor) for index, tensor in enumerate(tensors)]
-        steps = (self._step(index, layout) for index in range(len(self.steps)))
+        steps = (self._step(index, layout, copies) for index in range(len(self.steps)))
         for number, fixed, each in itertools.chain(batch, *steps):
             if number < 0:
                 if (place := places.pop(-number - 1, None)) is not None:
@@ -95,18 +97,17 @@ class Foresight:
                 pool.release(before)  # a copy that takes its place
         return True
 
-    def _step(self, index: int, layout: int) -> Iterator[_Event]:
+    def _step(self, index: int, layout: int, copies: float) -> Iterator[_Event]:
         """Yield the events of a step; in all but the first layout with some variables copied."""
         events = self.steps[index]
-        copies: dict[int, list[int]] = {}
-        if layout:
+        copied_at: dict[int, list[int]] = {}
+        if layout and copies:
             rng = random.Random(f"{layout} {index}")
-            count = int(COPIED_IN_A_STEP * len(self.variables))
-            for number in rng.sample(self.variables, count):
+            for number in rng.sample(self.variables, int(copies * len(self.variables))):
                 at = rng.randrange(len(events) // 2, len(events))  # updates follow the gradients
-                copies.setdefault(at, []).append(number)
+                copied_at.setdefault(at, []).append(number)
         for position, event in enumerate(events):
-            for number in copies.get(position, ()):
+            for number in copied_at.get(position, ()):
                 yield number, self.held[number][1], 0
             yield event
 

@@ -3,8 +3,8 @@
 The step is traced once with a free batch dimension, which serves every batch size. Where that
 fails (code that reads the batch size while tracing) it is traced for each size anew.
 
-Compared with `fit`: the batch is one set of tensors on the device, alive for the whole step; no
-`tf.data` pipeline runs, whose buffers lie in host memory.
+Compared with `fit`: the batch is alive for the whole step; no `tf.data` pipeline runs, whose
+buffers lie in host memory.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oomdoctor.measure.ballast import Ballast
@@ -119,6 +119,8 @@ class _Run:
     device: str
     size: int | None = None
     """Samples in the batch that is made for each step; None where one batch serves all."""
+    seconds: list[float] = field(default_factory=list)
+    """How long each step took, without making its batch: a pipeline does that meanwhile."""
 
     def all(
         self, steps: int, more_steps: int, trace: bool, recorder: Recorder | None
@@ -127,21 +129,18 @@ class _Run:
         if recorder is not None:
             recorder.begin(self.step, self.data)
         peaks: list[int] = []
-        seconds: list[float] = []
         for number in range(steps + more_steps):
-            if number >= steps and (_is_steady(peaks[1:]) or sum(seconds) > PATIENCE_SECONDS):
+            if number >= steps and (_is_steady(peaks[1:]) or sum(self.seconds) > PATIENCE_SECONDS):
                 break
-            started = time.perf_counter()
             with self._watched():
                 peaks.append(self._one(recorder))
-            seconds.append(time.perf_counter() - started)
         found: dict[str, Any] = {
             "batch_bytes": batch_bytes(self.data),
             "current_bytes": self._info("current"),
             "peak_bytes": max(peaks[1:]),
             "first_step_peak_bytes": peaks[0],
             "step_peaks": tuple(peaks[1:]),
-            "step_seconds": None if recorder else min(seconds[1:]),
+            "step_seconds": None if recorder else min(self.seconds[1:]),
         }
         if trace:
             traces = []
@@ -178,7 +177,9 @@ class _Run:
         if self.size is not None:
             self.data = None  # before the next one is made
             self.data = self.step.data(self.size)
+        started = time.perf_counter()
         _finish(self.function(self.data))
+        self.seconds.append(time.perf_counter() - started)
 
     def _traced(self) -> AllocationTrace:
         import tensorflow as tf

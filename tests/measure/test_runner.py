@@ -80,11 +80,12 @@ def test_each_judged_step_is_given_a_batch_of_its_own_as_in_fit(spec_of, tmp_pat
     monkeypatch.setenv("BATCHES_FILE", str(asked_for))
     with Runner(spec_of("dense", data="measured_models:counted_data")) as runner:
         runner.run(5, steps=4)
-        runner.run(7, steps=4, settled=True)
+        judged = runner.run(7, steps=4, settled=True)
     sizes = asked_for.read_text().split()
 
     assert sizes.count("5") == 1
     assert sizes.count("7") >= 4
+    assert judged.step_seconds < 0.5  # a pipeline makes batches while others are trained on
 
 
 def test_validation_in_a_way_of_its_own_must_fit_too(spec_of):
