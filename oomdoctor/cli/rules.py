@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import Rule
 from oomdoctor.cli.output import write
 from oomdoctor.errors import InputError, UsageError
+
+NARROWEST = 30
+"""The last column of the table has at least this width, or there is no table."""
 
 
 @click.command("rules")
@@ -117,10 +121,24 @@ def _listing(rules: Iterable[Rule]) -> str:
         for rule in rules
     ]
     taken = sum(max((len(row[column]) for row in rows), default=0) + 2 for column in range(4))
-    width = max(30, shutil.get_terminal_size((160, 24)).columns - taken)
+    columns = shutil.get_terminal_size((160, 24)).columns
     heads = ("id", "rule", "severity", "remedy", "what it finds")
-    table = tabulate(rows, heads, tablefmt="simple", maxcolwidths=[None] * 4 + [width])
+    if columns - taken >= NARROWEST:
+        widths = [None] * 4 + [columns - taken]
+        table = tabulate(rows, heads, tablefmt="simple", maxcolwidths=widths)
+    else:
+        table = "\n".join(_paragraph(row, columns) for row in rows)
     return f"{table}\n\nOne rule's page: oomdoctor rules ID\n"
+
+
+def _paragraph(row: tuple[str, ...], columns: int) -> str:
+    """Return a rule in two lines or more, for terminals too narrow for the table."""
+    id_, *heading, summary = row
+    indent = " " * (len(id_) + 2)
+    lines = textwrap.wrap(
+        summary, columns, initial_indent=indent, subsequent_indent=indent, break_long_words=False
+    )
+    return "\n".join([f"{id_}  {' · '.join(heading)}", *lines])
 
 
 def _emit(text: str, rules: Iterable[Rule], format_: str, output: str | None) -> None:

@@ -132,3 +132,11 @@ def test_a_bad_rule_of_a_team_stops_the_listing(team):
 
     assert isinstance(result.exception, RuleError)
     assert "card-held-by-another-process.toml:1: not TOML" in str(result.exception)
+
+
+def test_the_list_fits_a_terminal_of_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run().stdout.splitlines()
+
+    assert max(len(line) for line in lines) <= 80
+    assert "OD101  whole-dataset-in-memory · error · stream_dataset" in lines
