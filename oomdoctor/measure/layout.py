@@ -45,7 +45,8 @@ def held_before(
     for address, size in [*sorted(gaps, key=lambda gap: gap[1]), *tails]:
         taken = min(size, unknown) if (address, size) in tails else size
         if 0 < taken <= unknown:
-            found[address] = taken
+            # At the end of a tail it is least in the way of what is known.
+            found[address + size - taken] = taken
             unknown -= taken
     return sorted(found.items())
 

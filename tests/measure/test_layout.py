@@ -49,7 +49,7 @@ def test_what_is_still_missing_lies_at_the_end_of_the_first_region():
     first = SMALL[0]
     steps = [[event(first, 256, 256 + 512)]]
 
-    assert held_before(steps, [], [SMALL, LARGE]) == [(first + 256, 512)]
+    assert held_before(steps, [], [SMALL, LARGE]) == [(first + SMALL[1] - 512, 512)]
 
 
 def test_without_steps_only_what_is_known_is_known():
