@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Iterator
@@ -104,7 +105,6 @@ class _PyDataset:
         return tf.nest.map_structure(spec_of, *batches)
 
     def _epoch(self) -> Iterator[Any]:
-        import numpy as np
         import tensorflow as tf
 
         count = _count(self.dataset)
@@ -114,7 +114,7 @@ class _PyDataset:
         for index in order:
             # Copies: given views of the user's arrays, one training of five on a busy machine saw
             # wrong samples in its second epoch. TensorFlow can compute in an array's own memory.
-            yield tf.nest.map_structure(np.array, _standard(self.dataset[index]))
+            yield tf.nest.map_structure(copy.copy, _standard(self.dataset[index]))
         self.dataset.on_epoch_end()
 
 
