@@ -17,6 +17,7 @@ from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.graph import read_graph
 from oomdoctor.estimate.listing import places
 from oomdoctor.estimate.nodes import Graph, Node, Variable
+from oomdoctor.estimate.pushdown import moved_inputs
 from oomdoctor.facts import Workload
 
 KINDS = ("train", "evaluate", "predict")
@@ -74,7 +75,7 @@ def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:
     with collector_paused():
         variables, numbers = _variables(model, concrete, kind)
         graph = read_graph(concrete, numbers)
-        graph.listed.update(places(concrete))
+        graph.listed.update(places(concrete, moved_inputs(graph)))
         workload = _workload(model)
     layers = [layer.name for layer in model._flatten_layers(include_self=False)]
     return Traced(graph, variables, workload, _layers_by_scope(graph, variables, layers), kind)

@@ -14,11 +14,13 @@ MOST_NODES = 5000
 """Larger graphs are not handed to Grappler."""
 
 
-def places(concrete: Any) -> dict[str, int]:
+def places(concrete: Any, moved: dict[str, list[str]]) -> dict[str, int]:
     """Return the place of each node by name; empty where Grappler was not asked or gave up.
 
     Args:
         concrete: A traced function.
+        moved: Nodes whose inputs Grappler will change, with what they will be. Asked like this it
+            merges nodes first, and would change some of them otherwise than before a step runs.
     """
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
     from tensorflow.python.grappler import tf_optimizer
@@ -32,7 +34,7 @@ def places(concrete: Any) -> dict[str, int]:
     options.min_graph_nodes = -1
     try:
         listed = tf_optimizer.OptimizeGraph(
-            config, _as_function(graph), verbose=False, cluster=_one_cpu()
+            config, _as_function(graph, moved), verbose=False, cluster=_one_cpu()
         )
     except Exception:  # it refuses some graphs; the order is then worked out
         return {}
@@ -52,7 +54,7 @@ def _one_cpu() -> Any:
     return cluster.Cluster(devices=[device])
 
 
-def _as_function(graph: Any) -> Any:
+def _as_function(graph: Any, moved: dict[str, list[str]]) -> Any:
     """Return the graph as TensorFlow's runtime sees it: with arguments and return values."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
@@ -61,6 +63,8 @@ def _as_function(graph: Any) -> Any:
     definition.CopyFrom(graph.as_graph_def())
     arguments = {tensor.op.name: number for number, tensor in enumerate(graph.inputs)}
     for node in definition.node:
+        for at, source in enumerate(moved.get(node.name, ())):
+            node.input[at] = source
         if node.name in arguments:
             kind = node.attr["dtype"].type
             node.op = "_Arg"

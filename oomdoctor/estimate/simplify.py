@@ -7,7 +7,10 @@ on their input are bypassed, as Grappler does. Loops stay whole.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oomdoctor.estimate.nodes import Graph, Node, Shape, Source, TensorType
+from oomdoctor.estimate.pushdown import pushed_down
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
@@ -59,6 +62,7 @@ class _Flat:
             fed: For each argument node, what is passed.
             after: Nodes that must run before any of it.
         """
+        graph = replace(graph, nodes=pushed_down(graph))
         sources: dict[Source, Source] = {(n, 0): s for n, s in fed.items()}
         done: dict[int, int] = {n: s[0] for n, s in fed.items()}
         for number in _in_order(graph):

@@ -66,9 +66,9 @@ class Simulation:
         with collector_paused():
             self.graph = simplified(traced.graph)
         self.threads = threads or os.cpu_count() or 1
-        ranks: dict[int, list[int]] = {}
-        self._plans = Plans(order, ranks)
-        self._worst = Plans(None, ranks)
+        self._ranks: dict[int, list[int]] = {}
+        self._plans = Plans(order, self._ranks)
+        self._worst = Plans(None, self._ranks)
         self._peaks: dict[int, Peak] = {}
 
     def peak(self, batch_size: int) -> Peak:
@@ -99,6 +99,23 @@ class Simulation:
         """Return the most bytes that a step asks for at once, without slack in chunks."""
         with collector_paused():
             return _asked_for(self.run(batch_size))
+
+    def asked_in_orders(self, batch_size: int, most: int, most_ops: int) -> list[int]:
+        """Return `asked_for` for several draws of what TensorFlow leaves to chance.
+
+        Args:
+            batch_size: Samples in a batch.
+            most: How many draws at most.
+            most_ops: How many operations to simulate for them all; there is always one draw.
+        """
+        asked: list[int] = []
+        ops = 0
+        with collector_paused():
+            while len(asked) < most and ops * (1 + 1 / max(1, len(asked))) <= most_ops:
+                run = self.run(batch_size, Plans(len(asked), self._ranks))
+                ops += len(run.order)
+                asked.append(_asked_for(run))
+        return asked
 
     def _with_slack(self, asked_bytes: int, batch_size: int) -> int:
         likely = self.peak(batch_size)

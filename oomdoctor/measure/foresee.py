@@ -52,19 +52,26 @@ class Foresight:
     number of what it releases, negative, less one."""
     regions: tuple[Region, ...]
 
-    def fits(self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0) -> bool:
+    def fits(
+        self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0, excess: float = 1.0
+    ) -> bool:
         """Return whether the recorded steps pass with another size, from several layouts.
 
         Args:
             batch_size: Samples in a batch.
             limit_bytes: What the allocator may hand out.
             batches_ahead: Further batches that lie in memory.
+            excess: How many times as much as here a batch takes elsewhere (`luck.py`): in all
+                layouts but the recorded one, which stand for other processes.
         """
         variable_bytes = sum(self.held[number][1] for number in self.variables)
         matters = layouts_matter(variable_bytes, limit_bytes)
         copies = COPIED_IN_A_STEP if matters else 0
+        elsewhere = int(variable_bytes + (limit_bytes - variable_bytes) / excess)
         return all(
-            self._fits_from(layout, copies, batch_size, limit_bytes, batches_ahead)
+            self._fits_from(
+                layout, copies, batch_size, elsewhere if layout else limit_bytes, batches_ahead
+            )
             for layout in range(MANY_LAYOUTS if matters else FEW_LAYOUTS)
         )
 
@@ -127,7 +134,13 @@ class Foresight:
         return places
 
     def largest(
-        self, limit_bytes: int, *, lowest: int, highest: int, batches_ahead: int = 0
+        self,
+        limit_bytes: int,
+        *,
+        lowest: int,
+        highest: int,
+        batches_ahead: int = 0,
+        excess: float = 1.0,
     ) -> int | None:
         """Return the largest size that seems to fit, or None where the lowest does not.
 
@@ -136,10 +149,11 @@ class Foresight:
             lowest: The smallest size to consider.
             highest: The largest.
             batches_ahead: Further batches that lie in memory.
+            excess: How many times as much as here a batch takes in other processes.
         """
 
         def fits(batch_size: int) -> bool:
-            return self.fits(batch_size, limit_bytes, batches_ahead=batches_ahead)
+            return self.fits(batch_size, limit_bytes, batches_ahead=batches_ahead, excess=excess)
 
         # Outwards from the recorded size, which was near: each question plays all events.
         low, high = lowest - 1, highest + 1
@@ -172,6 +186,8 @@ class Recorded:
     held: tuple[Held, ...]
     """Variables before the first of the steps."""
     steps: tuple[tuple[Event, ...], ...]
+    peak_bytes: int = 0
+    """The lowest of the steps' peaks."""
 
 
 def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Foresight:

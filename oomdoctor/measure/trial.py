@@ -231,9 +231,9 @@ class Recorder:
         """Keep one step."""
         self._steps.append(tuple(events))
 
-    def recorded(self, batch_size: int) -> Recorded:
-        """Return all that was kept."""
-        return Recorded(batch_size, self._batch, self._held, tuple(self._steps))
+    def recorded(self, batch_size: int, peak_bytes: int) -> Recorded:
+        """Return all that was kept, with the lowest peak of the steps."""
+        return Recorded(batch_size, self._batch, self._held, tuple(self._steps), peak_bytes)
 
 
 def batch_bytes(data: Any) -> int:

@@ -26,6 +26,7 @@ from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.batch import has_custom_step
 from oomdoctor.measure.build import build_model
 from oomdoctor.measure.foresee import Recorded, foresee
+from oomdoctor.measure.luck import Orders
 from oomdoctor.measure.names import address_of, variable_places
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
@@ -75,6 +76,7 @@ class Serving:
         self.regions: list[tuple[int, int]] = []
         self.ballast = Ballast()
         self.recorded: list[Recorded] = []
+        self.orders: Orders | None = None
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the answer to one request; what is wrong with the user's model is an answer."""
@@ -128,7 +130,11 @@ class Serving:
             warming.start()
         try:
             limit_bytes = request.limit_bytes
-            return None if limit_bytes is None else prior_of(step, limit_bytes)
+            prior = None if limit_bytes is None else prior_of(step, limit_bytes)
+            if prior is None:
+                return None
+            self.orders = prior.orders
+            return {"fixed_bytes": prior.fixed_bytes, "sample_bytes": prior.sample_bytes}
         finally:
             if request.warm:
                 warming.join()
@@ -159,7 +165,9 @@ class Serving:
             settle(step.function(share), layout)
             trial = worse(trial, self._run(step, request, share))
         if recorder is not None and trial.outcome == "fits":
-            self.recorded.append(recorder.recorded(share))
+            assert trial.first_step_peak_bytes is not None
+            lowest = min(trial.first_step_peak_bytes, *trial.step_peaks)
+            self.recorded.append(recorder.recorded(share, lowest))
         return trial
 
     def _run(
@@ -206,8 +214,16 @@ class Serving:
             lowest=-(-request.lowest // replicas),
             highest=request.highest // replicas,
             batches_ahead=request.batches_ahead,
+            excess=self._excess(main),
         )
         return None if found is None else found * replicas
+
+    def _excess(self, main: Recorded) -> float:
+        """Return how many times as much as here a batch takes in an unlucky process."""
+        if self.orders is None:
+            return 1.0
+        held_bytes = sum(size for _, size in main.held)
+        return self.orders.excess(main.batch_size, main.peak_bytes, held_bytes)
 
 
 def _variable_bytes(step: Step) -> int:

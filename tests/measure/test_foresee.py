@@ -53,6 +53,13 @@ def test_batches_that_wait_take_their_part():
     assert alone > 1.05 * beside
 
 
+def test_other_processes_may_take_more_for_a_batch_than_this_one():
+    foresight = foresee(recorded(8), recorded(2), REGIONS)
+    assert foresight.largest(105 * MIB, lowest=1, highest=1000, excess=1.1) == 45
+    # As recorded it must fit the limit itself: only the other layouts are other processes.
+    assert foresight._fits_from(0, 0, 50, 105 * MIB, 0)
+
+
 def test_a_limit_that_the_variables_fill_lets_nothing_in():
     foresight = foresee(recorded(8), recorded(2), REGIONS)
     assert foresight.largest(5 * MIB, lowest=1, highest=100) is None
