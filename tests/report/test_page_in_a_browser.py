@@ -116,7 +116,7 @@ def test_a_copy_button_copies_the_code_as_it_is(leak, shown):
     page = shown(leak, permissions=["clipboard-read", "clipboard-write"])
     code = next(finding.fix.code for finding in leak.findings if finding.fix is not None)
     page.locator("article button.copy").first.click()
-    page.wait_for_function("document.querySelector('article .copy').textContent === 'Copied'")
+    page.locator("article .copy", has_text="Copied").first.wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == code.rstrip()
 
 
