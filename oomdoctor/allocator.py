@@ -8,6 +8,8 @@ TensorFlow's counters (`InUse`, `get_memory_info`) count chunks, not requests. F
 joined, within a region.
 
 Ignored: regions that are added later, the wait before an allocation fails, and threads.
+
+On a CPU TensorFlow uses it only when told so: `settings_for_the_cpu`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,24 @@ Region = tuple[int, int]
 """Address and size."""
 ENDLESS: Region = (0, 1 << 62)
 """For asking how much is held, not whether it fits."""
+
+
+def settings_for_the_cpu(limit_bytes: int | None = None) -> dict[str, str]:
+    """Return the environment in which TensorFlow uses this allocator on a CPU too.
+
+    It is read while TensorFlow is imported. oneDNN is turned off, as no GPU has it. TensorFlow
+    turns it on by itself where the processor has AVX512-VNNI or AMX, and then steps peak elsewhere
+    (a small convolutional network 10 % lower), and a kernel that finds no memory ends the process
+    instead of raising an error.
+
+    Args:
+        limit_bytes: All that it may hand out, in whole MiB (rounded down); None leaves
+            TensorFlow's own limit, 64 GiB.
+    """
+    settings = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    if limit_bytes is not None:
+        settings["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // 1024**2))
+    return settings
 
 
 class Pool:

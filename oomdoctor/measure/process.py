@@ -26,8 +26,8 @@ from typing import Any
 
 import msgspec
 
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.measure.spec import Outcome
-from oomdoctor.units import MIB
 
 LOG_BYTES = 64 * 1024
 """How much of what the worker writes is kept; an allocator's dump can be megabytes."""
@@ -43,14 +43,12 @@ def environment(limit_bytes: int | None) -> dict[str, str]:
     changed = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "TF_CPP_MIN_LOG_LEVEL": "0",
         "PYTHONUNBUFFERED": "1",
     }
     changed.pop("TF_CPU_BFC_MEM_LIMIT_IN_MB", None)
-    if limit_bytes is not None:
-        changed["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(limit_bytes // MIB)
+    changed |= settings_for_the_cpu(limit_bytes)
     package_home = str(Path(__file__).parents[2])
     paths = [package_home, *filter(None, [os.environ.get("PYTHONPATH")])]
     changed["PYTHONPATH"] = os.pathsep.join(paths)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.errors import UsageError
-from oomdoctor.units import MIB
 
 SETTINGS = "OOMDOCTOR_PROFILE_SETTINGS"
 HOOK_FOLDER = Path(__file__).parent / "hook"
@@ -99,7 +99,5 @@ def environment(plan: Plan, began: float, environ: Mapping[str, str]) -> dict[st
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK_FOLDER), former])),
     }
     if plan.vram_bytes is not None or plan.trace_step is not None:
-        changed["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
-    if plan.vram_bytes is not None:
-        changed["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, plan.vram_bytes // MIB))
+        changed |= settings_for_the_cpu(plan.vram_bytes)
     return changed

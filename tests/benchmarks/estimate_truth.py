@@ -21,6 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from oomdoctor.allocator import settings_for_the_cpu
+
 COLUMNS = ("model", "optimizer", "precision", "batch", "threads", "peak", "lowest", "highest",
            "graphs")  # fmt: skip
 GRAPHS, STEPS = 4, 3
@@ -53,7 +55,7 @@ def measure(
             continue
         model = f"{name}__{optimizer}__{precision}"
         command = [sys.executable, __file__, model, str(threads), *map(str, missing)]
-        environ = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environ = {**os.environ, **settings_for_the_cpu(), "TF_CPP_MIN_LOG_LEVEL": "3"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
         if done.returncode:
             yield f"{model}: {done.stderr.strip()[-300:]}"

@@ -34,6 +34,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oomdoctor.allocator import settings_for_the_cpu
+from oomdoctor.units import MIB
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 LIMITS_MIB = {"mlp": 300, "cnn": 300, "lstm": 200, "transformer": 600, "mobilenet": 600}
@@ -42,8 +45,6 @@ FIRST_SIZES = (1, 2)
 STEPS = 3
 FINE = 50
 """The true maximum is looked for in strides of this part of a size, then between two of them."""
-
-MIB = 2**20
 
 
 class Trials:
@@ -57,9 +58,8 @@ class Trials:
         environ = {
             **os.environ,
             "KERAS_BACKEND": "tensorflow",
-            "TF_CPU_ALLOCATOR_USE_BFC": "1",
-            "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            **settings_for_the_cpu(limit_mib * MIB),
         }
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--serve", name, str(limit_mib)],

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from oomdoctor.allocator import settings_for_the_cpu
+from oomdoctor.units import MIB
+
 PROGRAM = """
 import oomdoctor
 import tensorflow as tf
@@ -24,7 +27,7 @@ except tf.errors.ResourceExhaustedError as error:
 @pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_real_error_gets_its_diagnosis_and_live_figures():
-    limited = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "256"}
+    limited = settings_for_the_cpu(256 * MIB)
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,

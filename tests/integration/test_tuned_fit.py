@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oomdoctor.allocator import settings_for_the_cpu
+from oomdoctor.units import MIB
+
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 SCRIPT = Path(__file__).parent / "fit_under_limit.py"
 
@@ -16,9 +19,8 @@ def fit(name, limit_mib):
     environ = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib),
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        **settings_for_the_cpu(limit_mib * MIB),
     }
     result = subprocess.run(
         [sys.executable, SCRIPT, name, str(limit_mib)],

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomdoctor.allocator import Pool, rounded
+from oomdoctor.allocator import Pool, rounded, settings_for_the_cpu
 from oomdoctor.measure.layout import held_before
 from oomdoctor.measure.replay import Event
+from oomdoctor.units import MIB
 
 LARGE = (0, 1 << 20)
 SMALL = (1 << 30, 4096)
@@ -89,8 +90,7 @@ def test_the_model_of_the_allocator_follows_the_real_one(name):
     environ = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": "200",
+        **settings_for_the_cpu(200 * MIB),
         "TF_NUM_INTEROP_THREADS": "1",
     }
     done = subprocess.run(

@@ -9,7 +9,9 @@ from contextlib import nullcontext
 import pytest
 
 import oomdoctor
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.errors import UsageError
+from oomdoctor.units import MIB
 
 pytestmark = pytest.mark.tensorflow
 
@@ -65,7 +67,7 @@ print(json.dumps({
 def train(kind, batch_size, limit_mib=None):
     environ = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     if limit_mib is not None:
-        environ |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
+        environ |= settings_for_the_cpu(limit_mib * MIB)
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, str(batch_size)],
         env=environ,

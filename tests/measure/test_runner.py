@@ -167,6 +167,13 @@ def test_running_out_of_memory_is_an_outcome_and_the_worker_goes_on(limited):
     assert limited.pid == pid
 
 
+def test_it_is_an_outcome_too_where_the_user_has_turned_on_onednn(run_once, monkeypatch):
+    """Its kernels end the process when they find no memory; a GPU does not have them."""
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+
+    assert run_once("conv", 20_000, limit_bytes=64 * MIB).outcome == "oom"
+
+
 def test_a_model_that_does_not_fit_without_a_batch_is_out_of_memory(run_once):
     trial = run_once("wide", limit_bytes=MIB, kind="predict", batch_size=512)
 

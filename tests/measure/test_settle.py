@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.settle import copied, layouts_matter, settle
 from oomdoctor.units import MIB
@@ -93,8 +94,7 @@ def test_variables_that_wandered_lie_side_by_side_again():
     environ = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": "256",
+        **settings_for_the_cpu(256 * MIB),
     }
     root = Path(__file__).parents[2]
     out = subprocess.run(
