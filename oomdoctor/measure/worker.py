@@ -25,6 +25,7 @@ from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.batch import has_custom_step
 from oomdoctor.measure.build import build_model
+from oomdoctor.measure.exchange import exchange_gradients
 from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.luck import Orders
 from oomdoctor.measure.names import address_of, variable_places
@@ -109,9 +110,11 @@ class Serving:
             self.ballast = Ballast(pool_bytes)
         self.model, self.notes = build_model(request.spec)
         if request.spec.replicas > 1:
+            is_packed = exchange_gradients(self.model)
+            how = "with" if is_packed else "without"
             self.notes.append(
-                f"One of {request.spec.replicas} replicas was measured; the buffers that exchange "
-                "gradients between them are not included."
+                f"One of {request.spec.replicas} replicas was measured, {how} the packing of "
+                "gradients for their exchange; what NCCL itself takes is not included."
             )
 
     def _step(self, kind: str) -> Step:

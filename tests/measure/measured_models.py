@@ -190,3 +190,11 @@ def broken():
 
 def no_model():
     return sys
+
+
+def heavy_weights():
+    """Weights of 16 MiB, beside which activations are small."""
+    hidden = [layers.Dense(1024, activation="relu") for _ in range(4)]
+    model = keras.Sequential([keras.Input((1024,)), *hidden, layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model

@@ -1,0 +1,85 @@
+"""One replica is measured as if it exchanged gradients with others."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oomdoctor.units import MIB
+
+pytestmark = pytest.mark.tensorflow
+
+MIRRORED = """
+import os
+from oomdoctor.allocator import settings_for_the_cpu
+os.environ.update(settings_for_the_cpu(), TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTEROP_THREADS="1")
+import numpy as np
+import tensorflow as tf
+from measured_models import heavy_weights
+import keras
+
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+# NCCL needs GPUs; this packs and unpacks gradients as it does.
+exchange = tf.distribute.HierarchicalCopyAllReduce(num_packs=1)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=exchange)
+with strategy.scope():
+    model = heavy_weights()
+
+class AfterTheFirst(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            tf.config.experimental.reset_memory_stats("CPU:0")
+
+x, y = np.zeros((192, 1024), "float32"), np.zeros((192, 1), "float32")
+model.fit(x, y, batch_size=64, verbose=0, callbacks=[AfterTheFirst()])
+print("both", tf.config.experimental.get_memory_info("CPU:0")["peak"])
+"""
+
+
+def test_a_replica_takes_what_it_takes_under_a_real_strategy(run_once):
+    alone = run_once("heavy_weights", 32)
+    shared = run_once("heavy_weights", 64, replicas=2)
+    result = subprocess.run(
+        [sys.executable, "-c", MIRRORED],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert result.returncode == 0, result.stderr[-3000:]
+    real = int(result.stdout.rpartition("both ")[2]) / 2
+    # All gradients exist at once, packed; alone, most are forgotten before the last one exists.
+    assert shared.peak_bytes > alone.peak_bytes + 12 * MIB
+    assert any("with the packing of gradients" in note for note in shared.notes)
+    # Two replicas are not at their peak at the same moment, so half of both is a little less.
+    assert 0.97 * real <= shared.peak_bytes <= 1.2 * real
+
+
+def test_gradients_come_out_as_they_went_in():
+    import numpy as np
+    import tensorflow as tf
+
+    from oomdoctor.measure.exchange import _packed_and_unpacked
+
+    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([3]), tf.constant([9, 2]))
+    dense = [tf.reshape(tf.range(6.0), [2, 3]), tf.constant(7.0), tf.constant([1, 2], tf.float16)]
+    pairs = [(dense[0], "a"), (None, "b"), (sparse, "c"), (dense[1], "d"), (dense[2], "e")]
+
+    found = _packed_and_unpacked(iter(pairs))
+
+    assert [variable for _, variable in found] == ["a", "b", "c", "d", "e"]
+    assert found[1][0] is None
+    assert found[2][0] is sparse
+    for index, gradient in zip((0, 3, 4), dense, strict=True):
+        np.testing.assert_array_equal(found[index][0], gradient)
+        assert found[index][0].dtype == gradient.dtype
+
+
+def test_a_model_without_an_optimizer_says_that_nothing_is_packed():
+    from oomdoctor.measure.exchange import exchange_gradients
+
+    assert exchange_gradients(object()) is False
