@@ -67,21 +67,26 @@ class Ballast:
             return True
         import tensorflow as tf
 
-        rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
-        before = _in_use()
+        before = used = _in_use()
+        most = rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
         while rest > 0:
-            free = (self.pool_bytes - _in_use()) // MIB - ELSEWHERE_MIB
+            free = (self.pool_bytes - used) // MIB - ELSEWHERE_MIB
             is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
-            piece = rest if is_split else max(1, min(rest, free // 2))
+            piece = min(most, rest if is_split else max(1, min(rest, free // 2)))
             try:
-                self._pieces.append(
-                    tf.raw_ops.Empty(shape=[piece, MIB], dtype=tf.uint8, init=False)
-                )
+                held = tf.raw_ops.Empty(shape=[piece, MIB], dtype=tf.uint8, init=False)
             except tf.errors.ResourceExhaustedError:
                 self.let_go()
                 return False
+            if _in_use() - used > piece * MIB and piece > 1:
+                # Free memory lies in several chunks, and one of them was handed out whole.
+                most = piece // 2
+                del held
+                continue
+            self._pieces.append(held)
+            used = _in_use()
             rest -= piece
-        self.held_bytes = _in_use() - before
+        self.held_bytes = used - before
         return True
 
     def let_go(self) -> None:

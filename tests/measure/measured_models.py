@@ -198,3 +198,13 @@ def heavy_weights():
     model = keras.Sequential([keras.Input((1024,)), *hidden, layers.Dense(1)])
     model.compile("adam", "mse")
     return model
+
+
+def wider_in_the_next_process():
+    """Stands for a step whose ops another process orders less luckily."""
+    built = Path(os.environ["BUILT_FILE"])
+    units = 16384 if built.exists() else 64
+    built.touch()
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(units), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model

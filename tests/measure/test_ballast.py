@@ -48,6 +48,18 @@ def test_a_model_larger_than_the_limit_is_out_of_memory(spec_of):
         assert runner.run(4096, limit_bytes=MIB * 3).outcome == "oom"
 
 
+def test_no_more_is_held_back_where_free_memory_lies_in_several_chunks(
+    spec_of, tmp_path, monkeypatch
+):
+    """A piece of half the free memory was given the larger chunk whole, and nothing fitted."""
+    built = tmp_path / "built"
+    built.touch()
+    monkeypatch.setenv("BUILT_FILE", str(built))
+    spec = spec_of("wider_in_the_next_process")
+    with Runner(spec, limit_bytes=LIMIT, spare_bytes=LIMIT) as runner:
+        assert [runner.run(size).outcome for size in (16, 256, 1024)] == ["fits", "fits", "oom"]
+
+
 def test_a_forecast_agrees_with_what_is_run_under_the_limit(spec_of):
     with Runner(spec_of("conv"), limit_bytes=LIMIT, spare_bytes=LIMIT) as runner:
         prior = runner.start(LIMIT)
