@@ -30,8 +30,21 @@ MAX_REMEDIES = 3
 HOST_SHARE = 0.8
 """Part of the free RAM that a step may take where the CPU trains: the rest is the program's."""
 
+JUDGES_WITHOUT_MARGIN = 3
+"""With no margin for chance, a size must pass in so many processes, if RAM holds that many."""
+
 CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """Where this is set, the program that asks trains on the CPU, under that limit."""
+
+
+_WITHOUT_MARGIN = (
+    f"Without a margin a size counts only if {JUDGES_WITHOUT_MARGIN} processes train it; another "
+    "may still order its ops so that it needs a little more."
+)
+_WITHOUT_ROOM = (
+    "Without a margin, and with RAM for one process only: another process may order its ops so "
+    "that it needs a little more."
+)
 
 
 def suggest_batch_size(
@@ -154,7 +167,14 @@ def tune_report(
         host_bytes=_host_bytes(known_machine) if emulates_nothing else None,
     )
     here = known_machine if emulates_nothing else probe_machine()
-    with Bench(spec, budget_bytes=budget, has_gpu=bool(here.gpus)) as bench:
+    judges = 1 if margin else _judges(budget, here)
+    with Bench(
+        spec,
+        budget_bytes=budget,
+        has_gpu=bool(here.gpus),
+        judges=judges,
+        thorough=not margin,
+    ) as bench:
         question = _question(spec, wanted, bench.digest) if cache else None
         found: Tuning | Failed | None = None if question is None else _found_before(question)
         if found is None:
@@ -169,6 +189,8 @@ def tune_report(
     if found.limited_by == "memory" and emulates_nothing and not known_machine.gpus:
         found = replace(found, limited_by="host RAM")
     notes = (*found.notes, *(samples.notes if samples else ()))
+    if not margin:
+        notes += (_WITHOUT_MARGIN if judges > 1 else _WITHOUT_ROOM,)
     found = replace(found, replicas=replicas, notes=tuple(dict.fromkeys(notes)))
     facts = replace(facts, tuning=found)
     return conclude("tune", facts, rules=())
@@ -241,6 +263,13 @@ def _budget(memory: Size | None, machine: Machine) -> int:
     if machine.ram.available_bytes is None:
         raise UsageError("How much memory is free is not known: give memory=, or --vram.")
     return _rounded(int(machine.ram.available_bytes * HOST_SHARE))
+
+
+def _judges(budget: int, machine: Machine) -> int:
+    """Return in how many processes a size is run where there is no margin."""
+    free = machine.ram.available_bytes
+    is_room = bool(machine.gpus) or (free is not None and JUDGES_WITHOUT_MARGIN * budget <= free)
+    return JUDGES_WITHOUT_MARGIN if is_room else 1
 
 
 def _host_bytes(machine: Machine) -> int | None:

@@ -89,6 +89,7 @@ class Runner:
         batches_ahead: int = 0,
         record: bool = False,
         settled: bool = False,
+        thorough: bool = False,
         last: int = 0,
     ) -> Trial:
         """Run one batch size and return what it held.
@@ -107,6 +108,7 @@ class Runner:
                 else. Where large variables lie changes with their first update, and so does what
                 fits beside them: every process that trains in earnest has had one. Where variables
                 take much of the limit, the size is run from several layouts (`settle.py`).
+            thorough: Whether it is run from several layouts in any case.
             last: Samples of a last batch, which is run after the others, and a whole one after it.
 
         Raises:
@@ -127,6 +129,7 @@ class Runner:
             "batches_ahead": batches_ahead,
             "record": record,
             "settled": settled,
+            "thorough": thorough,
             "last": last,
         }
         with self._closed_on_failure():

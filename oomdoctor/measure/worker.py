@@ -60,6 +60,7 @@ class Request(msgspec.Struct):
     describe: bool = False
     warm: bool = False
     settled: bool = False
+    thorough: bool = False
     last: int = 0
     lowest: int = 1
     highest: int = 1
@@ -144,34 +145,50 @@ class Serving:
             gc.collect()
             gc.freeze()  # the graph stays; each trial would look through all of it again
 
-    def _warm(self, step: Step) -> None:
-        """Run one sample: before its first step TensorFlow optimizes the graph, for seconds."""
+    def _warm(self, step: Step, largest: int = 1) -> None:
+        """Run one sample: before its first step TensorFlow optimizes the graph, for seconds.
+
+        Where more are asked for, run two then, and so on: variables that an update replaces come
+        to lie in the midst of what a larger batch will need.
+        """
         with contextlib.suppress(Exception):  # a size that the model may not take
-            run_trial(step, 1, 1, trace=False, folder=self.folder)
+            for size in range(1, largest + 1):
+                run_trial(step, size, 1, trace=False, folder=self.folder)
 
     def _trial(self, request: Request) -> Any:
         share = -(-request.batch_size // self.spec.replicas)
         step = self._step(request.kind)
         recorder = Recorder() if request.record and self.regions else None
-        layouts = 1
-        if request.settled and self.regions:
-            settle(step.function(share))
-            if layouts_matter(_variable_bytes(step), request.limit_bytes):
-                layouts = LAYOUTS
-                request = replace(request, more_steps=0)  # another layout tells more
+        layouts = self._layouts(step, request)
+        if layouts > 1:
+            request = replace(request, more_steps=0)  # another layout tells more
         if request.settled:
+            self._put_in_order(step, share)
             self._warm(step)
         trial = self._run(step, request, share, recorder)
         for layout in range(1, layouts):
             if trial.outcome != "fits":
                 break
-            settle(step.function(share), layout)
+            self._put_in_order(step, share, layout)
+            if request.thorough:
+                self._warm(step, layout + 1)
             trial = worse(trial, self._run(step, request, share))
         if recorder is not None and trial.outcome == "fits":
             assert trial.first_step_peak_bytes is not None
             lowest = min(trial.first_step_peak_bytes, *trial.step_peaks)
             self.recorded.append(recorder.recorded(share, lowest))
         return trial
+
+    def _layouts(self, step: Step, request: Request) -> int:
+        """Return from how many layouts of memory a size is run."""
+        if not request.settled or not self.regions:
+            return 1
+        matter = layouts_matter(_variable_bytes(step), request.limit_bytes)
+        return LAYOUTS if request.thorough or matter else 1
+
+    def _put_in_order(self, step: Step, share: int, layout: int = 0) -> None:
+        if self.regions:
+            settle(step.function(share), layout)
 
     def _run(
         self, step: Step, request: Request, share: int, recorder: Recorder | None = None

@@ -4,6 +4,9 @@ To look ahead it has more memory than the limit: it records what steps of two si
 foresees from that which size fits. Then it runs that size under the limit, with memory as in a
 process that has trained on one sample only: what a run leaves there can help the next one or harm
 it, and `fit` starts fresh too. A GPU's memory cannot be put in order, so there the process is.
+
+TensorFlow orders the ops of a step anew in every process, so the largest size that one process
+trains can be too large for the next. Where no margin covers that, further workers judge too.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from types import TracebackType
 
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
+from oomdoctor.measure.trial import worse
 
 JUDGED_STEPS = 4
 """The second step is often the highest: by then every variable has been replaced once."""
@@ -35,26 +39,35 @@ class Bench:
         *,
         budget_bytes: int,
         has_gpu: bool = False,
+        judges: int = 1,
+        thorough: bool = False,
         seconds_per_trial: float = 120,
     ) -> None:
-        """Describe the worker; it starts when it is needed.
+        """Describe the workers; each starts when it is needed.
 
         Args:
             spec: The model.
             budget_bytes: What training may take.
             has_gpu: Whether this machine has a GPU: each size then has a process of its own.
+            judges: Processes that a size must pass in.
+            thorough: Whether each runs a size from several layouts of memory in any case.
             seconds_per_trial: After so long a trial counts as died.
         """
         spare = _spare(budget_bytes)
-        self._runner = Runner(
-            spec,
-            limit_bytes=budget_bytes,
-            spare_bytes=spare,
-            threads=0,
-            seconds_per_trial=seconds_per_trial,
-        )
+        self._judges = [
+            Runner(
+                spec,
+                limit_bytes=budget_bytes,
+                spare_bytes=spare,
+                threads=0,
+                seconds_per_trial=seconds_per_trial,
+            )
+            for _ in range(judges)
+        ]
+        self._runner = self._judges[0]
         self._roomy_bytes = budget_bytes + spare
         self._has_gpu = has_gpu
+        self._thorough = thorough
         self._recorded = 0
 
     def __enter__(self) -> Bench:
@@ -69,8 +82,9 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """End the worker."""
-        self._runner.close()
+        """End the workers."""
+        for judge in self._judges:
+            judge.close()
 
     def digest(self) -> str | None:
         """Return a digest of the model and of the code behind it, or None where there is none."""
@@ -113,17 +127,28 @@ class Bench:
             last: Samples in the last batch of an epoch, where they are fewer: it is run too, and
                 then a full one again, as in the next epoch.
         """
-        if self._has_gpu:
-            self._runner.close()
-        return self._runner.run(
-            batch_size,
-            steps=JUDGED_STEPS,
-            more_steps=MORE_STEPS,
-            limit_bytes=limit_bytes,
-            batches_ahead=batches_ahead,
-            settled=True,
-            last=last,
-        )
+        trial: Trial | None = None
+        for judge in list(self._judges):
+            if self._has_gpu:
+                self.close()
+            one = judge.run(
+                batch_size,
+                steps=JUDGED_STEPS,
+                more_steps=MORE_STEPS,
+                limit_bytes=limit_bytes,
+                batches_ahead=batches_ahead,
+                settled=True,
+                thorough=self._thorough,
+                last=last,
+            )
+            trial = one if trial is None else worse(trial, one)
+            if trial.outcome != "fits":
+                # It is the strictest so far: asked first, it spares the others the next size.
+                self._judges.remove(judge)
+                self._judges.insert(0, judge)
+                break
+        assert trial is not None
+        return trial
 
     def measure(self, batch_size: int) -> Trial:
         """Run a size that is known to fit once more, for its speed."""

@@ -31,6 +31,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,9 @@ def run_ours(name: str, limit_mib: int, margin: float) -> dict[str, Any]:
 def passes_fresh(name: str, limit_mib: int, size: int, known: dict[int, bool]) -> bool:
     """Return whether fresh processes train with that size."""
     if size not in known:
-        known[size] = all(_passes_once(name, limit_mib, size) for _ in range(FRESH_PROCESSES))
+        with ThreadPoolExecutor(FRESH_PROCESSES) as pool:
+            passed = pool.map(lambda _: _passes_once(name, limit_mib, size), range(FRESH_PROCESSES))
+            known[size] = all(passed)
     return known[size]
 
 

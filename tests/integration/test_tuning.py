@@ -139,6 +139,31 @@ def test_a_size_that_kills_its_process_does_not_fit():
     assert "died" in {trial.outcome for trial in found.trials}
 
 
+def test_a_size_must_pass_in_the_processes_of_all_judges(tmp_path, monkeypatch):
+    spec = ModelSpec("measured_models:wider_in_the_next_process", sys_path=(str(MODELS),))
+    for judges, outcomes in ((1, ["fits", "fits"]), (2, ["oom", "fits"])):
+        monkeypatch.setenv("BUILT_FILE", str(tmp_path / f"built-{judges}"))
+        with Bench(spec, budget_bytes=64 * MIB, judges=judges) as bench:
+            trials = [bench.run(size, limit_bytes=64 * MIB) for size in (1024, 16)]
+        assert [trial.outcome for trial in trials] == outcomes
+
+
+def test_without_a_margin_the_next_size_was_run_and_fails_in_one_of_three_processes():
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((256,)), keras.layers.Dense(1024, "relu"), keras.layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    size = oomdoctor.suggest_batch_size(model, memory="32MiB", margin=0)
+    judged = {t.batch_size: t.outcome for t in size.tuning.trials if not t.is_probe}
+
+    assert judged[size] == "fits"
+    assert judged[size + 1] == "oom"
+    assert size.tuning.is_proved
+    assert "only if 3 processes train it" in size.tuning.notes[-1]
+
+
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "oomdoctor", "tune", "measured_models:conv", "--vram", "64MiB"]
