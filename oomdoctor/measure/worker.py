@@ -8,12 +8,9 @@ what the user's code prints cannot disturb them. The worker ends when its parent
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import queue
-import shutil
-import signal
 import sys
 import threading
 from typing import Any
@@ -25,20 +22,18 @@ from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.batch import has_custom_step
 from oomdoctor.measure.build import build_model
+from oomdoctor.measure.child import die_with_parent, leave, volunteer_for_the_oom_killer
+from oomdoctor.measure.devices import prepare_devices
 from oomdoctor.measure.exchange import exchange_gradients
 from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.luck import Orders
-from oomdoctor.measure.names import address_of, variable_places
+from oomdoctor.measure.names import variable_places
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
 from oomdoctor.measure.settle import LAYOUTS, layouts_matter, settle
 from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
 from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
-from oomdoctor.units import MIB
-
-FIRST_REGION_BYTES = 2 * MIB
-"""What the allocator takes for the first small tensor; the rest of the limit is left for one."""
 
 
 class Request(msgspec.Struct):
@@ -248,86 +243,6 @@ class Serving:
 
 def _variable_bytes(step: Step) -> int:
     return sum(size for _, size in variable_places(step.model))
-
-
-def prepare_devices(limit_bytes: int | None, threads: int) -> list[tuple[int, int]]:
-    """Set up threads and the device's memory; return the regions of a CPU's allocator.
-
-    A CPU's limit was set in the environment, a GPU's is set here.
-    """
-    import tensorflow as tf
-
-    if threads > 0:
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-    for index, gpu in enumerate(tf.config.list_physical_devices("GPU")):
-        if index == 0 and limit_bytes is not None:
-            limit = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 1024**2)
-            tf.config.set_logical_device_configuration(gpu, [limit])
-        else:
-            tf.config.experimental.set_memory_growth(gpu, True)
-    if tf.config.list_physical_devices("GPU"):
-        return []
-    return take_one_region(limit_bytes)
-
-
-def take_one_region(limit_bytes: int | None) -> list[tuple[int, int]]:
-    """Let the CPU's allocator take its memory in one piece, as TensorFlow does on a GPU.
-
-    By itself it grows in regions that double in size, between which free memory cannot be
-    joined. One large tensor, never written to, makes it take everything at once; the system
-    gives pages only as they are used.
-
-    Returns:
-        Address and size of the small first region and of the large one; empty if that failed.
-    """
-    import tensorflow as tf
-
-    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if limit_bytes is not None and limit_bytes < machine_bytes:
-        size = limit_bytes // MIB * MIB - FIRST_REGION_BYTES
-    else:
-        # A region is a power of two unless the limit cuts it, and the system must promise it.
-        size = 1 << (machine_bytes.bit_length() - 1)
-    if size <= 0:
-        return []
-    first = (address_of(tf.constant([0], tf.uint8)), FIRST_REGION_BYTES)
-    try:
-        large = tf.raw_ops.Empty(shape=[size // MIB, MIB], dtype=tf.uint8, init=False)
-    except tf.errors.ResourceExhaustedError:
-        return []
-    return [first, (address_of(large), size)]
-
-
-def die_with_parent(parent: int, folder: str | None) -> None:
-    """End this process when its parent has ended, even while TensorFlow is busy."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-    def wait_for_signal() -> None:
-        signal.sigwait({signal.SIGTERM})
-        leave(folder)
-
-    threading.Thread(target=wait_for_signal, daemon=True).start()
-    if sys.platform.startswith("linux"):
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
-    if os.getppid() != parent:
-        leave(folder)
-
-
-def leave(folder: str | None) -> None:
-    """End at once: threads of TensorFlow would keep an orderly exit waiting."""
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-    os._exit(0)
-
-
-def volunteer_for_the_oom_killer() -> None:
-    """If host memory runs out, this process shall go, not the user's notebook."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")
-    except OSError:
-        pass
 
 
 def main(arguments: list[str]) -> None:

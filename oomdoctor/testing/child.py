@@ -42,7 +42,7 @@ class Child:
     """The hooks of a pytest that runs one marked test under its limit."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from oomdoctor.measure.worker import die_with_parent, volunteer_for_the_oom_killer
+        from oomdoctor.measure.child import die_with_parent, volunteer_for_the_oom_killer
 
         self.config = config
         self.batch_size: int | None = None
@@ -116,7 +116,7 @@ def _prepare(limit: Limit) -> None:
     """Let the allocator take its memory in one piece, as on a GPU, where nothing is taken yet."""
     import tensorflow as tf
 
-    from oomdoctor.measure.worker import prepare_devices
+    from oomdoctor.measure.devices import prepare_devices
 
     try:
         if not tf.config.list_physical_devices("GPU") and _memory()["current"] > MIB:

@@ -71,9 +71,9 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
     import tensorflow as tf
 
     from oomdoctor.measure.build import build_model
+    from oomdoctor.measure.devices import prepare_devices
     from oomdoctor.measure.spec import ModelSpec
     from oomdoctor.measure.step import Step
-    from oomdoctor.measure.worker import prepare_devices
 
     spec = ModelSpec(f"estimate_models:{model}", sys_path=(str(Path(__file__).parent),))
     regions = prepare_devices(None, threads)

@@ -100,7 +100,7 @@ def serve(name: str, limit_mib: int) -> None:
     import tensorflow as tf
     from oom_threshold import BATCHES
 
-    from oomdoctor.measure.worker import take_one_region
+    from oomdoctor.measure.devices import take_one_region
 
     take_one_region(limit_mib * MIB)
     import oom_threshold

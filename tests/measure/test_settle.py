@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(os.name != "posix", rea
 
 WANDERING = """
 import json
-from oomdoctor.measure.worker import take_one_region
+from oomdoctor.measure.devices import take_one_region
 _, (base, size) = take_one_region(256 * 2**20)
 import keras, tensorflow as tf
 from oomdoctor.measure.names import variable_places
