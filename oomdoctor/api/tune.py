@@ -154,6 +154,7 @@ def tune_report(
     spec = spec_of(
         model, replicas=replicas, samples=samples and json.dumps(samples.tree), **how_trained
     )
+    here = known_machine if emulates_nothing else probe_machine()
     wanted = Wanted(
         budget_bytes=budget,
         margin=margin,
@@ -161,18 +162,16 @@ def tune_report(
         maximum=max_batch_size,
         multiple_of=math.lcm(multiple_of or 1, replicas),
         objective=objective,
+        judges=1 if margin else _judges(budget, here),
         samples=samples and samples.count,
         shares_memory=trains_in_ram,
         reserved_bytes=samples.held_bytes if samples and trains_in_ram else 0,
         host_bytes=_host_bytes(known_machine) if emulates_nothing else None,
     )
-    here = known_machine if emulates_nothing else probe_machine()
-    judges = 1 if margin else _judges(budget, here)
     with Bench(
         spec,
         budget_bytes=budget,
         has_gpu=bool(here.gpus),
-        judges=judges,
         thorough=not margin,
     ) as bench:
         question = _question(spec, wanted, bench.digest) if cache else None
@@ -190,7 +189,7 @@ def tune_report(
         found = replace(found, limited_by="host RAM")
     notes = (*found.notes, *(samples.notes if samples else ()))
     if not margin:
-        notes += (_WITHOUT_MARGIN if judges > 1 else _WITHOUT_ROOM,)
+        notes += (_WITHOUT_MARGIN if wanted.judges > 1 else _WITHOUT_ROOM,)
     found = replace(found, replicas=replicas, notes=tuple(dict.fromkeys(notes)))
     facts = replace(facts, tuning=found)
     return conclude("tune", facts, rules=())

@@ -12,11 +12,11 @@ trains can be too large for the next. Where no margin covers that, further worke
 from __future__ import annotations
 
 import os
+from functools import partial
 from types import TracebackType
 
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
-from oomdoctor.measure.trial import worse
 
 JUDGED_STEPS = 4
 """The second step is often the highest: by then every variable has been replaced once."""
@@ -39,7 +39,6 @@ class Bench:
         *,
         budget_bytes: int,
         has_gpu: bool = False,
-        judges: int = 1,
         thorough: bool = False,
         seconds_per_trial: float = 120,
     ) -> None:
@@ -49,22 +48,20 @@ class Bench:
             spec: The model.
             budget_bytes: What training may take.
             has_gpu: Whether this machine has a GPU: each size then has a process of its own.
-            judges: Processes that a size must pass in.
-            thorough: Whether each runs a size from several layouts of memory in any case.
+            thorough: Whether a size is run from several layouts of memory in any case.
             seconds_per_trial: After so long a trial counts as died.
         """
         spare = _spare(budget_bytes)
-        self._judges = [
-            Runner(
-                spec,
-                limit_bytes=budget_bytes,
-                spare_bytes=spare,
-                threads=0,
-                seconds_per_trial=seconds_per_trial,
-            )
-            for _ in range(judges)
-        ]
-        self._runner = self._judges[0]
+        self._new_judge = partial(
+            Runner,
+            spec,
+            limit_bytes=budget_bytes,
+            spare_bytes=spare,
+            threads=0,
+            seconds_per_trial=seconds_per_trial,
+        )
+        self._runner = self._new_judge()
+        self._judges = [self._runner]
         self._roomy_bytes = budget_bytes + spare
         self._has_gpu = has_gpu
         self._thorough = thorough
@@ -116,7 +113,13 @@ class Bench:
         )
 
     def run(
-        self, batch_size: int, *, limit_bytes: int, batches_ahead: int = 0, last: int = 0
+        self,
+        batch_size: int,
+        *,
+        limit_bytes: int,
+        batches_ahead: int = 0,
+        last: int = 0,
+        judge: int = 0,
     ) -> Trial:
         """Run a size under a limit, as in a fresh process.
 
@@ -126,29 +129,22 @@ class Bench:
             batches_ahead: Further batches that lie in memory.
             last: Samples in the last batch of an epoch, where they are fewer: it is run too, and
                 then a full one again, as in the next epoch.
+            judge: Which process runs it; the first one is also the one that looks ahead.
         """
-        trial: Trial | None = None
-        for judge in list(self._judges):
-            if self._has_gpu:
-                self.close()
-            one = judge.run(
-                batch_size,
-                steps=JUDGED_STEPS,
-                more_steps=MORE_STEPS,
-                limit_bytes=limit_bytes,
-                batches_ahead=batches_ahead,
-                settled=True,
-                thorough=self._thorough,
-                last=last,
-            )
-            trial = one if trial is None else worse(trial, one)
-            if trial.outcome != "fits":
-                # It is the strictest so far: asked first, it spares the others the next size.
-                self._judges.remove(judge)
-                self._judges.insert(0, judge)
-                break
-        assert trial is not None
-        return trial
+        while judge >= len(self._judges):
+            self._judges.append(self._new_judge())
+        if self._has_gpu:
+            self.close()
+        return self._judges[judge].run(
+            batch_size,
+            steps=JUDGED_STEPS,
+            more_steps=MORE_STEPS,
+            limit_bytes=limit_bytes,
+            batches_ahead=batches_ahead,
+            settled=True,
+            thorough=self._thorough,
+            last=last,
+        )
 
     def measure(self, batch_size: int) -> Trial:
         """Run a size that is known to fit once more, for its speed."""

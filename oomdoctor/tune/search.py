@@ -34,6 +34,9 @@ NEAR_PART = 0.8
 STRIDE = 1.5
 """The first step away from a forecast that failed, in tolerances."""
 
+LEAST_STRIDE = 0.01
+"""That step is at least so large a part of the forecast, which is seldom nearer to the truth."""
+
 MAX_RUNS = 40
 """More than halving ever needs, so reaching it means that the runs contradict each other."""
 
@@ -146,7 +149,7 @@ def find_near(
     low, high = first - 1, None if last is None else last + 1
     unit = max(first, start // multiple_of)
     unit = unit if last is None else min(unit, last)
-    stride = max(1, math.ceil(STRIDE * tolerance * unit))
+    stride = max(1, math.ceil(STRIDE * tolerance * unit), int(LEAST_STRIDE * unit))
     runs: list[Run] = []
     while len(runs) < MAX_RUNS:
         peak = try_size(unit * multiple_of)

@@ -141,11 +141,14 @@ def test_a_size_that_kills_its_process_does_not_fit():
 
 def test_a_size_must_pass_in_the_processes_of_all_judges(tmp_path, monkeypatch):
     spec = ModelSpec("measured_models:wider_in_the_next_process", sys_path=(str(MODELS),))
-    for judges, outcomes in ((1, ["fits", "fits"]), (2, ["oom", "fits"])):
-        monkeypatch.setenv("BUILT_FILE", str(tmp_path / f"built-{judges}"))
-        with Bench(spec, budget_bytes=64 * MIB, judges=judges) as bench:
-            trials = [bench.run(size, limit_bytes=64 * MIB) for size in (1024, 16)]
-        assert [trial.outcome for trial in trials] == outcomes
+    monkeypatch.setenv("BUILT_FILE", str(tmp_path / "built"))
+    wanted = Wanted(budget_bytes=64 * MIB, margin=0, maximum=1024, expected=1024, judges=2)
+    with Bench(spec, budget_bytes=64 * MIB) as bench:
+        alone = bench.run(1024, limit_bytes=64 * MIB)
+        found = tune(bench, wanted)
+    assert alone.outcome == "fits"
+    assert 256 < found.batch_size < 1024
+    assert found.is_proved
 
 
 def test_without_a_margin_the_next_size_was_run_and_fails_in_one_of_three_processes():
