@@ -36,7 +36,6 @@ JUDGES_WITHOUT_MARGIN = 3
 CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """Where this is set, the program that asks trains on the CPU, under that limit."""
 
-
 _WITHOUT_MARGIN = (
     f"Without a margin a size counts only if {JUDGES_WITHOUT_MARGIN} processes train it; another "
     "may still order its ops so that it needs a little more."

@@ -16,6 +16,7 @@ from functools import partial
 from types import TracebackType
 
 from oomdoctor.measure.runner import Runner
+from oomdoctor.measure.settle import LAYOUTS
 from oomdoctor.measure.spec import ModelSpec, Trial
 
 JUDGED_STEPS = 4
@@ -49,7 +50,8 @@ class Bench:
             budget_bytes: What training may take.
             has_gpu: Whether this machine has a GPU: each size then has a process of its own.
             thorough: Whether a size is run from several layouts of memory in any case.
-            seconds_per_trial: After so long a trial counts as died.
+            seconds_per_trial: After so long a trial counts as died; from several layouts, after
+                so many times as long.
         """
         spare = _spare(budget_bytes)
         self._new_judge = partial(
@@ -58,7 +60,7 @@ class Bench:
             limit_bytes=budget_bytes,
             spare_bytes=spare,
             threads=0,
-            seconds_per_trial=seconds_per_trial,
+            seconds_per_trial=seconds_per_trial * (LAYOUTS if thorough else 1),
         )
         self._runner = self._new_judge()
         self._judges = [self._runner]
