@@ -52,11 +52,13 @@ def test_a_replica_takes_what_it_takes_under_a_real_strategy(run_once):
 
     assert result.returncode == 0, result.stderr[-3000:]
     real = int(result.stdout.rpartition("both ")[2]) / 2
-    # All gradients exist at once, packed; alone, most are forgotten before the last one exists.
-    assert shared.peak_bytes > alone.peak_bytes + 12 * MIB
+    # All gradients exist at once, packed and unpacked; alone, most are forgotten before the last
+    # one exists, but which ones is chance.
+    assert shared.peak_bytes >= shared.current_bytes + 2 * 16 * MIB
+    assert alone.peak_bytes < shared.peak_bytes
     assert any("with the packing of gradients" in note for note in shared.notes)
     # Two replicas are not at their peak at the same moment, so half of both is a little less.
-    assert 0.97 * real <= shared.peak_bytes <= 1.2 * real
+    assert shared.peak_bytes == pytest.approx(real, rel=0.25)
 
 
 def test_gradients_come_out_as_they_went_in():
