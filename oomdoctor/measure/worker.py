@@ -155,7 +155,7 @@ class Serving:
         step = self._step(request.kind)
         recorder = Recorder() if request.record and self.regions else None
         layouts = self._layouts(step, request)
-        if layouts > 1 and not request.thorough:
+        if layouts > 1:
             request = replace(request, more_steps=0)  # another layout tells more
         if request.settled:
             self._put_in_order(step, share)
