@@ -224,6 +224,8 @@ def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
     notes: list[str] = list(report.notes)
     if facts.estimate is not None:
         notes += of_estimate.estimate_notes(facts.estimate)
+    if facts.tuning is not None:
+        notes += facts.tuning.notes
     if facts.diagnosis is not None:
         notes += facts.diagnosis.notes
     if facts.scripts is not None:
