@@ -18,6 +18,7 @@ from oomdoctor.api.model import simulate, spec_of, traced_step
 from oomdoctor.errors import DoesNotFitError, OomDoctorError, UsageError
 from oomdoctor.facts import Facts, Machine, SizeTrial, Tuning, Workload
 from oomdoctor.findings import Finding, Report
+from oomdoctor.measure.redraw import DRAWS
 from oomdoctor.measure.spec import ModelSpec
 from oomdoctor.tune.batch_size import BatchSize
 from oomdoctor.units import MIB, format_bytes, parse_size
@@ -30,19 +31,12 @@ MAX_REMEDIES = 3
 HOST_SHARE = 0.8
 """Part of the free RAM that a step may take where the CPU trains: the rest is the program's."""
 
-JUDGES_WITHOUT_MARGIN = 3
-"""With no margin for chance, a size must pass in so many processes, if RAM holds that many."""
-
 CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """Where this is set, the program that asks trains on the CPU, under that limit."""
 
 _WITHOUT_MARGIN = (
-    f"Without a margin a size counts only if {JUDGES_WITHOUT_MARGIN} processes train it; another "
-    "may still order its ops so that it needs a little more."
-)
-_WITHOUT_ROOM = (
-    "Without a margin, and with RAM for one process only: another process may order its ops so "
-    "that it needs a little more."
+    f"Without a margin a size counts only if it trains in {DRAWS} orders of its ops, which "
+    "TensorFlow draws anew in every process; another may still need a little more."
 )
 
 
@@ -161,7 +155,6 @@ def tune_report(
         maximum=max_batch_size,
         multiple_of=math.lcm(multiple_of or 1, replicas),
         objective=objective,
-        judges=1 if margin else _judges(budget, here),
         samples=samples and samples.count,
         shares_memory=trains_in_ram,
         reserved_bytes=samples.held_bytes if samples and trains_in_ram else 0,
@@ -188,7 +181,7 @@ def tune_report(
         found = replace(found, limited_by="host RAM")
     notes = (*found.notes, *(samples.notes if samples else ()))
     if not margin:
-        notes += (_WITHOUT_MARGIN if wanted.judges > 1 else _WITHOUT_ROOM,)
+        notes += (_WITHOUT_MARGIN,)
     found = replace(found, replicas=replicas, notes=tuple(dict.fromkeys(notes)))
     facts = replace(facts, tuning=found)
     return conclude("tune", facts, rules=())
@@ -261,13 +254,6 @@ def _budget(memory: Size | None, machine: Machine) -> int:
     if machine.ram.available_bytes is None:
         raise UsageError("How much memory is free is not known: give memory=, or --vram.")
     return _rounded(int(machine.ram.available_bytes * HOST_SHARE))
-
-
-def _judges(budget: int, machine: Machine) -> int:
-    """Return in how many processes a size is run where there is no margin."""
-    free = machine.ram.available_bytes
-    is_room = bool(machine.gpus) or (free is not None and JUDGES_WITHOUT_MARGIN * budget <= free)
-    return JUDGES_WITHOUT_MARGIN if is_room else 1
 
 
 def _host_bytes(machine: Machine) -> int | None:

@@ -67,8 +67,10 @@ class Ballast:
             return True
         import tensorflow as tf
 
-        before = used = _in_use()
+        before = _in_use()
         most = rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
+        low_end = _filled((limit_bytes - before) // MIB - ELSEWHERE_MIB, rest)
+        used = _in_use()
         while rest > 0:
             free = (self.pool_bytes - used) // MIB - ELSEWHERE_MIB
             is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
@@ -86,7 +88,8 @@ class Ballast:
             self._pieces.append(held)
             used = _in_use()
             rest -= piece
-        self.held_bytes = used - before
+        del low_end
+        self.held_bytes = _in_use() - before
         return True
 
     def let_go(self) -> None:
@@ -123,6 +126,29 @@ class Ballast:
         assert self.pool_bytes is not None
         limit_bytes = self.pool_bytes - self.held_bytes
         return _in_use() - self.held_bytes >= CREDIBLE_PART * limit_bytes
+
+
+def _filled(room: int, rest: int) -> Any:
+    """Take what the step will have, so that the ballast comes to lie behind it.
+
+    Then the step runs where others ran before, in pages that the system has given already, and its
+    memory begins right behind the variables, as on a card.
+
+    Args:
+        room: MiB that the step will have.
+        rest: MiB of ballast. Where that is less, the allocator may have no such chunk, and waits
+            for one.
+    """
+    if not 0 < room <= rest:
+        return None
+    import tensorflow as tf
+
+    before = _in_use()
+    with contextlib.suppress(tf.errors.ResourceExhaustedError):
+        filler = tf.raw_ops.Empty(shape=[room, MIB], dtype=tf.uint8, init=False)
+        if _in_use() - before <= room * MIB:  # otherwise it was handed a larger chunk whole
+            return filler
+    return None
 
 
 def _in_use() -> int:

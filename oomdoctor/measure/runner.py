@@ -106,9 +106,8 @@ class Runner:
             record: Whether to keep the steps' allocations for `foresee`.
             settled: Whether memory shall look as if one sample had been trained on and nothing
                 else. Where large variables lie changes with their first update, and so does what
-                fits beside them: every process that trains in earnest has had one. Where variables
-                take much of the limit, the size is run from several layouts (`settle.py`).
-            thorough: Whether it is run from several layouts in any case.
+                fits beside them: every process that trains in earnest has had one.
+            thorough: Whether it is run in several orders of ops (`redraw.py`).
             last: Samples of a last batch, which is run after the others, and a whole one after it.
 
         Raises:

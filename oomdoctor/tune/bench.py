@@ -6,29 +6,27 @@ process that has trained on one sample only: what a run leaves there can help th
 it, and `fit` starts fresh too. A GPU's memory cannot be put in order, so there the process is.
 
 TensorFlow orders the ops of a step anew in every process, so the largest size that one process
-trains can be too large for the next. Where no margin covers that, further workers judge too.
+trains can be too large for the next. Where no margin covers that, the worker draws several orders.
 """
 
 from __future__ import annotations
 
 import os
-from functools import partial
 from types import TracebackType
 
+from oomdoctor.measure.redraw import DRAWS
 from oomdoctor.measure.runner import Runner
-from oomdoctor.measure.settle import LAYOUTS
 from oomdoctor.measure.spec import ModelSpec, Trial
 
-JUDGED_STEPS = 4
+JUDGED_STEPS = 3
 """The second step is often the highest: by then every variable has been replaced once."""
 
-MORE_STEPS = 6
+MORE_STEPS = 3
 """Even with one thread the order of ops is a matter of timing, and with it the peak: a dense
 network that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
-RECORDED_STEPS = 3
-COMPARED_STEPS = 2
-"""The second size that is recorded only tells how allocations grow."""
+RECORDED_STEPS = 2
+"""By the second every variable has been replaced that an update replaces."""
 
 
 class Bench:
@@ -43,31 +41,27 @@ class Bench:
         thorough: bool = False,
         seconds_per_trial: float = 120,
     ) -> None:
-        """Describe the workers; each starts when it is needed.
+        """Describe the worker; it starts when it is needed.
 
         Args:
             spec: The model.
             budget_bytes: What training may take.
             has_gpu: Whether this machine has a GPU: each size then has a process of its own.
-            thorough: Whether a size is run from several layouts of memory in any case.
-            seconds_per_trial: After so long a trial counts as died; from several layouts, after
-                so many times as long.
+            thorough: Whether a size is run in several orders of ops.
+            seconds_per_trial: After so long a trial counts as died; in several orders, after so
+                many times as long.
         """
         spare = _spare(budget_bytes)
-        self._new_judge = partial(
-            Runner,
+        self._runner = Runner(
             spec,
             limit_bytes=budget_bytes,
             spare_bytes=spare,
             threads=0,
-            seconds_per_trial=seconds_per_trial * (LAYOUTS if thorough else 1),
+            seconds_per_trial=seconds_per_trial * (DRAWS if thorough else 1),
         )
-        self._runner = self._new_judge()
-        self._judges = [self._runner]
         self._roomy_bytes = budget_bytes + spare
         self._has_gpu = has_gpu
         self._thorough = thorough
-        self._recorded = 0
 
     def __enter__(self) -> Bench:
         return self
@@ -81,9 +75,8 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """End the workers."""
-        for judge in self._judges:
-            judge.close()
+        """End the worker."""
+        self._runner.close()
 
     def digest(self) -> str | None:
         """Return a digest of the model and of the code behind it, or None where there is none."""
@@ -95,13 +88,9 @@ class Bench:
 
     def record(self, batch_size: int) -> Trial:
         """Run a size with more memory than the limit, and remember what it allocates."""
-        steps = RECORDED_STEPS if batch_size > self._recorded else COMPARED_STEPS
-        trial = self._runner.run(
-            batch_size, steps=steps, record=True, limit_bytes=self._roomy_bytes
+        return self._runner.run(
+            batch_size, steps=RECORDED_STEPS, record=True, limit_bytes=self._roomy_bytes
         )
-        if trial.outcome == "fits":
-            self._recorded = max(self._recorded, batch_size)
-        return trial
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
@@ -121,7 +110,6 @@ class Bench:
         limit_bytes: int,
         batches_ahead: int = 0,
         last: int = 0,
-        judge: int = 0,
     ) -> Trial:
         """Run a size under a limit, as in a fresh process.
 
@@ -131,13 +119,10 @@ class Bench:
             batches_ahead: Further batches that lie in memory.
             last: Samples in the last batch of an epoch, where they are fewer: it is run too, and
                 then a full one again, as in the next epoch.
-            judge: Which process runs it; the first one is also the one that looks ahead.
         """
-        while judge >= len(self._judges):
-            self._judges.append(self._new_judge())
         if self._has_gpu:
             self.close()
-        return self._judges[judge].run(
+        return self._runner.run(
             batch_size,
             steps=JUDGED_STEPS,
             more_steps=MORE_STEPS,

@@ -79,9 +79,8 @@ class Machine(Protocol):
         limit_bytes: int,
         batches_ahead: int = 0,
         last: int = 0,
-        judge: int = 0,
     ) -> Trial:
-        """Run a size under a limit in a process, and a last batch of fewer samples after it."""
+        """Run a size under a limit, and a last batch of fewer samples after it."""
 
     def measure(self, batch_size: int) -> Trial:
         """Run a size again, for its speed."""
@@ -98,8 +97,6 @@ class Wanted:
     maximum: int | None = None
     multiple_of: int = 1
     objective: str = "largest"
-    judges: int = 1
-    """Processes that the size must pass in: each orders the ops of a step in its own way."""
     shares_memory: bool = False
     """Whether batches are prepared in the memory that trains: where a CPU does."""
     reserved_bytes: int = 0
@@ -138,8 +135,6 @@ class _Tuner:
     trials: list[SizeTrial] = field(default_factory=list)
     judged: dict[int, SizeTrial] = field(default_factory=dict)
     """Sizes that were run under the limit."""
-    judge: int = 0
-    """The process that runs them."""
     held_bytes: int = 0
     """Variables and slots: what no batch changes."""
     sample_bytes: float = 0
@@ -173,10 +168,6 @@ class _Tuner:
             return Failed(())
         forecast = self._forecast(first)
         found = self._search(forecast)
-        for self.judge in range(1, wanted.judges):
-            if found.batch_size is None:
-                break
-            found = self._near(found.batch_size, maximum=found.batch_size)
         if found.batch_size is None:
             return Failed(tuple(self.trials))
         batch_size, limited_by = found.batch_size, "host RAM" if self.was_killed else "memory"
@@ -230,16 +221,12 @@ class _Tuner:
                 expected=wanted.expected or EXPECTED,
                 tolerance=wanted.margin / 2,
             )
-        return self._near(forecast, maximum=self.maximum)
-
-    def _near(self, start: int, *, maximum: int | None) -> Found:
-        wanted = self.wanted
         return find_near(
             self._judge,
-            start=start,
+            start=forecast,
             target_bytes=self._target(),
             minimum=wanted.minimum,
-            maximum=maximum,
+            maximum=self.maximum,
             multiple_of=wanted.multiple_of,
             tolerance=wanted.margin / 2,
         )
@@ -308,16 +295,13 @@ class _Tuner:
                 limit_bytes=limit,
                 batches_ahead=self._batches_ahead,
                 last=(self.wanted.samples or 0) % batch_size,
-                judge=self.judge,
             )
         )
         if trial.outcome != "fits":
             # The kernel ends what takes all of the machine's memory.
             self.was_killed = trial.outcome == "died" and "SIGKILL" in (trial.message or "")
             return None
-        before = self.judged.get(batch_size)
-        if before is None or (before.peak_bytes or 0) < (told.peak_bytes or 0):
-            self.judged[batch_size] = told
+        self.judged[batch_size] = told
         return trial.peak_bytes
 
     def _told(self, run: Callable[[], Trial], is_probe: bool = False) -> tuple[Trial, SizeTrial]:
