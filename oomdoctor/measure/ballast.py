@@ -16,10 +16,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from oomdoctor.allocator import CHUNK_BYTES, Region
+from oomdoctor.measure.names import address_of
 from oomdoctor.units import MIB
 
 LOOKS_PER_SECOND = 20
@@ -43,13 +45,15 @@ _TASKS = Path("/proc/self/task")
 class Ballast:
     """Holds back a part of the CPU's pool."""
 
-    def __init__(self, pool_bytes: int | None = None) -> None:
+    def __init__(self, regions: Sequence[Region] = ()) -> None:
         """Describe the pool.
 
         Args:
-            pool_bytes: All that the allocator has; None where nothing can be held back.
+            regions: All that the allocator has, the large one last; empty where nothing can be
+                held back.
         """
-        self.pool_bytes = pool_bytes
+        self.pool_bytes = sum(size for _, size in regions) or None
+        self._region = regions[-1] if regions else (0, 0)
         self.held_bytes = 0
         self.gave_way = False
         """Whether a step waited for memory since the ballast was taken."""
@@ -67,10 +71,13 @@ class Ballast:
             return True
         import tensorflow as tf
 
-        before = _in_use()
+        before = used = _in_use()
+        behind = self._behind(self.pool_bytes - limit_bytes)
+        if behind is not None:
+            self._pieces.append(behind)
+            self.held_bytes = _in_use() - before
+            return True
         most = rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
-        low_end = _filled((limit_bytes - before) // MIB - ELSEWHERE_MIB, rest)
-        used = _in_use()
         while rest > 0:
             free = (self.pool_bytes - used) // MIB - ELSEWHERE_MIB
             is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
@@ -88,9 +95,30 @@ class Ballast:
             self._pieces.append(held)
             used = _in_use()
             rest -= piece
-        del low_end
-        self.held_bytes = _in_use() - before
+        self.held_bytes = used - before
         return True
+
+    def _behind(self, rest_bytes: int) -> Any:
+        """Return a tensor that takes the very end of the pool, or None where that is not free.
+
+        Then all looks as in a pool of the limit's size, to the byte: free memory that lies in other
+        pieces decides otherwise. And a step runs where others ran before, in pages that the system
+        has given already.
+        """
+        rest = -(-rest_bytes // CHUNK_BYTES)
+        start, size = self._region
+        end = start + size - rest * CHUNK_BYTES
+        if 2 * rest_bytes < size:
+            return None  # the allocator may have no such chunk, and would wait for one
+        first = _empty(rest)
+        free_from = None if first is None else address_of(first)
+        del first
+        if free_from is None or not start <= free_from <= end:
+            return None
+        filler = _empty((end - free_from) // CHUNK_BYTES)
+        held = _empty(rest)
+        del filler
+        return held if held is not None and address_of(held) == end else None
 
     def let_go(self) -> None:
         """Give the whole pool back."""
@@ -128,26 +156,12 @@ class Ballast:
         return _in_use() - self.held_bytes >= CREDIBLE_PART * limit_bytes
 
 
-def _filled(room: int, rest: int) -> Any:
-    """Take what the step will have, so that the ballast comes to lie behind it.
-
-    Then the step runs where others ran before, in pages that the system has given already, and its
-    memory begins right behind the variables, as on a card.
-
-    Args:
-        room: MiB that the step will have.
-        rest: MiB of ballast. Where that is less, the allocator may have no such chunk, and waits
-            for one.
-    """
-    if not 0 < room <= rest:
-        return None
+def _empty(chunks: int) -> Any:
+    """Return a tensor of so many of the allocator's smallest chunks, or None."""
     import tensorflow as tf
 
-    before = _in_use()
     with contextlib.suppress(tf.errors.ResourceExhaustedError):
-        filler = tf.raw_ops.Empty(shape=[room, MIB], dtype=tf.uint8, init=False)
-        if _in_use() - before <= room * MIB:  # otherwise it was handed a larger chunk whole
-            return filler
+        return tf.raw_ops.Empty(shape=[chunks, CHUNK_BYTES], dtype=tf.uint8, init=False)
     return None
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oomdoctor.allocator import Pool, Region, rounded
@@ -21,14 +21,20 @@ from oomdoctor.measure.replay import Event, in_order
 
 _Key = tuple[str, int]
 _Event = tuple[int, float, float]
-LAYOUTS = 4
-"""Steps must pass from so many layouts of the variables. A single small variable in the midst of
-free memory halves it: a recurrent network that passed as recorded failed in three processes of
-four."""
+FEW_LAYOUTS, MANY_LAYOUTS = 4, 16
+"""Steps must pass from so many layouts of the variables, many where these take much of the memory.
+A single small variable in the midst of free memory halves it: a recurrent network that passed as
+recorded failed in three processes of four."""
+
+MATTERS_PART = 0.1
+"""Much is more than this part of the limit."""
 
 COPIED_PART = 0.5
-"""So many variables are replaced by a copy on the way to a layout: whether an update is one is a
-matter of timing."""
+"""So many variables are replaced by a copy on the way to a layout."""
+
+COPIED_IN_A_STEP = 0.1
+"""Where variables take much of the memory, such a part of the updates are copies that were none
+when the steps were recorded: whether an update is one is chance."""
 
 FIRST_NUMBER = 10**9
 """The number before the first allocation's; variables and the batch have lower ones."""
@@ -64,14 +70,18 @@ class Foresight:
                 layouts but the recorded one, which stand for other processes.
         """
         variable_bytes = sum(self.held[number][1] for number in self.variables)
+        matters = variable_bytes > MATTERS_PART * limit_bytes
+        copies = COPIED_IN_A_STEP if matters else 0
         elsewhere = int(variable_bytes + (limit_bytes - variable_bytes) / excess)
         return all(
-            self._fits_from(layout, batch_size, elsewhere if layout else limit_bytes, batches_ahead)
-            for layout in range(LAYOUTS)
+            self._fits_from(
+                layout, copies, batch_size, elsewhere if layout else limit_bytes, batches_ahead
+            )
+            for layout in range(MANY_LAYOUTS if matters else FEW_LAYOUTS)
         )
 
     def _fits_from(
-        self, layout: int, batch_size: int, limit_bytes: int, batches_ahead: int
+        self, layout: int, copies: float, batch_size: int, limit_bytes: int, batches_ahead: int
     ) -> bool:
         *first, (address, _) = self.regions
         taken = sum(size for _, size in first)
@@ -83,18 +93,38 @@ class Foresight:
             return False
         tensors = self.batch * (1 + batches_ahead)
         batch = [(FIRST_NUMBER - index, *tensor) for index, tensor in enumerate(tensors)]
-        for number, fixed, each in itertools.chain(batch, *self.steps):
+        steps = (self._step(index, layout, copies) for index in range(len(self.steps)))
+        for number, fixed, each in itertools.chain(batch, *steps):
             if number < 0:
                 if (place := places.pop(-number - 1, None)) is not None:
                     pool.release(place)
                 continue
+            before = places.get(number)
+            if before is None and number < len(self.held):
+                continue  # the recorded steps have replaced it by now
             places[number] = pool.allocate(max(1, round(fixed + each * batch_size)))
             if places[number] is None:
                 return False
+            if before is not None:
+                pool.release(before)  # a copy that takes its place
         return True
 
+    def _step(self, index: int, layout: int, copies: float) -> Iterator[_Event]:
+        """Yield the events of a step; in all but the first layout with some variables copied."""
+        events = self.steps[index]
+        copied_at: dict[int, list[int]] = {}
+        if layout and copies:
+            rng = random.Random(f"{layout} {index}")
+            for number in rng.sample(self.variables, int(copies * len(self.variables))):
+                at = rng.randrange(len(events) // 2, len(events))  # updates follow the gradients
+                copied_at.setdefault(at, []).append(number)
+        for position, event in enumerate(events):
+            for number in copied_at.get(position, ()):
+                yield number, self.held[number][1], 0
+            yield event
+
     def _laid_out(self, pool: Pool, layout: int) -> dict[int, int | None]:
-        """Return where everything lies before the first step: as recorded, or as `settle` does."""
+        """Return where everything lies before the first step: as recorded, or side by side."""
         places: dict[int, int | None] = {}
         moved = set(self.variables) if layout else set()
         for number, (start, size) in enumerate(self.held):

@@ -9,7 +9,7 @@ without its import and its trace.
 
 from __future__ import annotations
 
-DRAWS = 6
+DRAWS = 4
 """In so many orders a size must train where no margin covers chance."""
 
 DEFAULT_NODES = 4
@@ -33,6 +33,6 @@ def draws(unlucky: int) -> list[int]:
 
     Example:
         >>> draws(unlucky=2)
-        [2, 0, 1, 3, 4, 5]
+        [2, 0, 1, 3]
     """
     return sorted(range(DRAWS), key=lambda number: number != unlucky)

@@ -108,16 +108,24 @@ class Step:
         def one_step(data: Any) -> Any:
             return method(data)
 
+        if self.model.built:
+            self._build_optimizer()
         # A model that only has a train_step cannot be called to build it; the trace builds it.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             size = None if self.free else _ANY
             self.model._symbolic_build(data_batch=batches.specs_of(self.fields, size))
-        optimizer = getattr(self.model, "optimizer", None)
-        if self.kind == "train" and optimizer is not None and not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
+        self._build_optimizer()
         jit = self.model.jit_compile if self.kind != "predict" or self.model.compiled else False
         self._function = tf.function(one_step, jit_compile=bool(jit))
         self._concrete = {}
+
+    def _build_optimizer(self) -> None:
+        """Create its slots as Keras does, inside a trace: those of one shape share their zeros."""
+        import tensorflow as tf
+
+        optimizer = getattr(self.model, "optimizer", None)
+        if self.kind == "train" and optimizer is not None and not optimizer.built:
+            tf.function(lambda: optimizer.build(self.model.trainable_variables))()
 
 
 def device_name() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ def run_trial(
     limit_bytes: int | None = None,
     ballast: Ballast | None = None,
     batches_ahead: int = 0,
+    first: Iterable[int] = (),
     more_steps: int = 0,
     last: int = 0,
     validation: Step | None = None,
@@ -55,6 +56,8 @@ def run_trial(
         limit_bytes: What the step may take, where there is ballast.
         ballast: Holds back what the pool has more than that.
         batches_ahead: Further batches that lie in memory, as a pipeline prepares them.
+        first: Sizes of small steps that come before: variables that an update replaces come to lie
+            in the midst of what a larger batch will need.
         more_steps: Further steps that are run where peaks differ from step to step.
         last: Samples of a last batch, where an epoch ends with fewer: it is run after the others,
             and then a whole one again, as in the next epoch.
@@ -72,6 +75,7 @@ def run_trial(
         function = step.function(batch_size)
         if not ballast.hold(limit_bytes):
             raise _NoRoom("the model alone does not fit")
+        _run_small(step, first)
         data = step.data(batch_size)
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
         size = batch_size if anew else None
@@ -103,6 +107,12 @@ def run_trial(
     )
 
 
+def _run_small(step: Step, sizes: Iterable[int]) -> None:
+    with contextlib.suppress(Exception):  # a size that the model may not take
+        for size in sizes:
+            _finish(step.function(size)(step.data(size)))
+
+
 class _NoRoom(Exception):
     """A step waited for memory, which TensorFlow would have called an error ten seconds later."""
 
@@ -129,8 +139,10 @@ class _Run:
         if recorder is not None:
             recorder.begin(self.step, self.data)
         peaks: list[int] = []
+        told = 1 if recorder is None else 0  # the first step that is recorded counts like any other
         for number in range(steps + more_steps):
-            if number >= steps and (_is_steady(peaks[1:]) or sum(self.seconds) > PATIENCE_SECONDS):
+            is_known = _is_steady(peaks[told:]) or sum(self.seconds) > PATIENCE_SECONDS
+            if number >= steps and is_known:
                 break
             with self._watched():
                 peaks.append(self._one(recorder))
@@ -285,7 +297,7 @@ def oom_line(error: Exception) -> str:
 
 
 def _is_steady(peaks: Sequence[int]) -> bool:
-    return max(peaks) - min(peaks) <= STEADY_PART * max(peaks)
+    return not peaks or max(peaks) - min(peaks) <= STEADY_PART * max(peaks)
 
 
 def _finish(outputs: Any) -> None:

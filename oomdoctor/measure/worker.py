@@ -13,6 +13,7 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from oomdoctor.measure.luck import Orders
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
 from oomdoctor.measure.redraw import draw, draws
-from oomdoctor.measure.settle import settle
+from oomdoctor.measure.settle import Start, settle, start_of
 from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
 from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
@@ -76,6 +77,8 @@ class Serving:
         self.ballast = Ballast()
         self.recorded: list[Recorded] = []
         self.orders: Orders | None = None
+        self.starts: list[Start] = []
+        """What variables hold before the first step."""
         self.unlucky = 0
         """The draw in which the last size failed that did."""
 
@@ -107,7 +110,7 @@ class Serving:
             pool_bytes += request.spare_bytes
         self.regions = prepare_devices(pool_bytes, request.threads)
         if request.spare_bytes and self.regions:
-            self.ballast = Ballast(pool_bytes)
+            self.ballast = Ballast(self.regions)
         draw(0)  # before anything runs: what was prepared under other settings is not found again
         self.model, self.notes = build_model(request.spec)
         if request.spec.replicas > 1:
@@ -122,6 +125,8 @@ class Serving:
         if kind not in self.steps:
             step = Step(self.model, self.spec, kind, self.regions)
             step.notes[:0] = self.notes
+            if self.regions and not self.starts:
+                self.starts = start_of(step.function(1))
             self.steps[kind] = step
         return self.steps[kind]
 
@@ -145,15 +150,10 @@ class Serving:
             gc.collect()
             gc.freeze()  # the graph stays; each trial would look through all of it again
 
-    def _warm(self, step: Step, largest: int = 1) -> None:
-        """Run one sample: before its first step TensorFlow optimizes the graph, for seconds.
-
-        Where more are asked for, run two then, and so on: variables that an update replaces come
-        to lie in the midst of what a larger batch will need.
-        """
+    def _warm(self, step: Step) -> None:
+        """Run one sample: before its first step TensorFlow optimizes the graph, for seconds."""
         with contextlib.suppress(Exception):  # a size that the model may not take
-            for size in range(1, largest + 1):
-                run_trial(step, size, 1, trace=False, folder=self.folder)
+            run_trial(step, 1, 1, trace=False, folder=self.folder)
 
     def _trial(self, request: Request) -> Any:
         share = -(-request.batch_size // self.spec.replicas)
@@ -162,9 +162,10 @@ class Serving:
         trial = None
         for number in draws(self.unlucky) if request.thorough else [0]:
             draw(number)
-            if request.settled:
-                self._settle(step, share, largest=1 + number % FIRST_STEPS)
-            found = self._run(step, request, share, recorder)
+            first = range(1, 2 + number % FIRST_STEPS) if request.settled else ()
+            if request.settled and self.regions:
+                settle(self.starts)
+            found = self._run(step, request, share, first, recorder)
             trial = found if trial is None else worse(trial, found)
             if trial.outcome != "fits":
                 self.unlucky = number
@@ -177,13 +178,14 @@ class Serving:
             self.recorded.append(recorder.recorded(share, lowest))
         return trial
 
-    def _settle(self, step: Step, share: int, largest: int) -> None:
-        """Put memory in order, and run a few small steps."""
-        if self.regions:
-            settle(step.function(share))
-        self._warm(step, largest)
-
-    def _run(self, step: Step, request: Request, share: int, recorder: Recorder | None) -> Trial:
+    def _run(
+        self,
+        step: Step,
+        request: Request,
+        share: int,
+        first: Iterable[int],
+        recorder: Recorder | None,
+    ) -> Trial:
         return run_trial(
             step,
             share,
@@ -193,6 +195,7 @@ class Serving:
             limit_bytes=request.limit_bytes,
             ballast=self.ballast,
             batches_ahead=request.batches_ahead,
+            first=first,
             more_steps=0 if request.thorough else request.more_steps,  # another draw tells more
             last=-(-request.last // self.spec.replicas),
             validation=self._validation() if request.settled else None,

@@ -107,7 +107,6 @@ def serve(name: str, limit_mib: int) -> None:
 
     assert name in BATCHES
     model = getattr(oom_threshold, name)()
-    model.optimizer.build(model.trainable_variables)
     rng = np.random.default_rng(0)
 
     def batch(size: int) -> tuple[Any, Any]:

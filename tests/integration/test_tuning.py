@@ -12,8 +12,9 @@ import pytest
 
 import oomdoctor
 from oomdoctor.errors import UsageError
+from oomdoctor.measure.redraw import DRAWS
 from oomdoctor.measure.spec import ModelSpec
-from oomdoctor.tune.bench import Bench
+from oomdoctor.tune.bench import THOROUGH_STEPS, Bench
 from oomdoctor.tune.tuner import Wanted, tune
 from oomdoctor.units import MIB
 
@@ -139,19 +140,18 @@ def test_a_size_that_kills_its_process_does_not_fit():
     assert "died" in {trial.outcome for trial in found.trials}
 
 
-def test_a_size_must_pass_in_the_processes_of_all_judges(tmp_path, monkeypatch):
-    spec = ModelSpec("measured_models:wider_in_the_next_process", sys_path=(str(MODELS),))
-    monkeypatch.setenv("BUILT_FILE", str(tmp_path / "built"))
-    wanted = Wanted(budget_bytes=64 * MIB, margin=0, maximum=1024, expected=1024, judges=2)
-    with Bench(spec, budget_bytes=64 * MIB) as bench:
-        alone = bench.run(1024, limit_bytes=64 * MIB)
-        found = tune(bench, wanted)
-    assert alone.outcome == "fits"
-    assert 256 < found.batch_size < 1024
-    assert found.is_proved
+def test_without_a_margin_a_size_is_run_in_several_orders_of_ops():
+    spec = ModelSpec("measured_models:dense", sys_path=(str(MODELS),))
+    limit = 64 * MIB
+    with Bench(spec, budget_bytes=limit, thorough=True) as bench:
+        passed = bench.run(64, limit_bytes=limit)
+        failed = bench.run(1 << 19, limit_bytes=limit)
+    # The first step of each order is told apart.
+    assert len(passed.step_peaks) == DRAWS * (THOROUGH_STEPS - 1)
+    assert (passed.outcome, failed.outcome) == ("fits", "oom")
 
 
-def test_without_a_margin_the_next_size_was_run_and_fails_in_one_of_three_processes():
+def test_without_a_margin_the_next_size_was_run_and_fails():
     import keras
 
     model = keras.Sequential(
@@ -164,7 +164,7 @@ def test_without_a_margin_the_next_size_was_run_and_fails_in_one_of_three_proces
     assert judged[size] == "fits"
     assert judged[size + 1] == "oom"
     assert size.tuning.is_proved
-    assert "only if 3 processes train it" in size.tuning.notes[-1]
+    assert "only if it trains in 4 orders of its ops" in size.tuning.notes[-1]
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):

@@ -1,7 +1,12 @@
 """A limit that ballast makes is the limit, and what does not fit is known without waiting."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.measure.runner import Runner
 from oomdoctor.units import MIB
 
@@ -58,6 +63,46 @@ def test_no_more_is_held_back_where_free_memory_lies_in_several_chunks(
     spec = spec_of("wider_in_the_next_process")
     with Runner(spec, limit_bytes=LIMIT, spare_bytes=LIMIT) as runner:
         assert [runner.run(size).outcome for size in (16, 256, 1024)] == ["fits", "fits", "oom"]
+
+
+GEOMETRY = """
+from oomdoctor.measure.devices import FIRST_REGION_BYTES, take_one_region
+from oomdoctor.measure.names import address_of
+MIB = 2**20
+regions = take_one_region(128 * MIB)
+import tensorflow as tf
+from oomdoctor.measure.ballast import Ballast
+ballast = Ballast(regions)
+lower = tf.zeros([3 * MIB])
+limit = 50 * MIB + 256
+assert ballast.hold(limit)
+(piece,) = ballast._pieces
+start, size = regions[-1]
+assert address_of(piece) == start + limit - FIRST_REGION_BYTES
+assert ballast.held_bytes == 128 * MIB - limit
+del piece
+ballast.let_go()
+# Something in the way: then it lies in pieces, and as much is left.
+below = tf.raw_ops.Empty(shape=[40, MIB], dtype=tf.uint8)
+in_the_way = tf.raw_ops.Empty(shape=[4, MIB], dtype=tf.uint8)
+del below
+assert ballast.hold(limit)
+assert len(ballast._pieces) > 1
+assert 0 <= ballast.held_bytes - (128 * MIB - limit) <= MIB
+print("as in a pool of that size")
+"""
+
+
+def test_the_ballast_lies_where_a_smaller_pool_would_end():
+    out = subprocess.run(
+        [sys.executable, "-c", GEOMETRY],
+        env={**os.environ, **settings_for_the_cpu(2 * LIMIT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "as in a pool of that size" in out.stdout, out.stderr[-2000:]
 
 
 def test_a_forecast_agrees_with_what_is_run_under_the_limit(spec_of):

@@ -10,7 +10,7 @@ import pytest
 
 from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.measure.runner import Runner
-from oomdoctor.measure.settle import copied, layouts_matter, settle
+from oomdoctor.measure.settle import settle, start_of
 from oomdoctor.units import MIB
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(os.name != "posix", reason="POSIX only")]
@@ -21,12 +21,12 @@ from oomdoctor.measure.devices import take_one_region
 _, (base, size) = take_one_region(256 * 2**20)
 import keras, tensorflow as tf
 from oomdoctor.measure.names import variable_places
-from oomdoctor.measure.settle import copied, layouts_matter, settle
+from oomdoctor.measure.settle import settle, start_of
 from oomdoctor.measure.spec import ModelSpec
 from oomdoctor.measure.step import Step
 
-layers = [keras.layers.Dense(512, "relu") for _ in range(4)]
-model = keras.Sequential([keras.Input((512,)), *layers, keras.layers.Dense(4)])
+layers = [keras.layers.Dense(1024, "relu") for _ in range(3)]
+model = keras.Sequential([keras.Input((1024,)), *layers, keras.layers.Dense(4)])
 model.compile("adam", "mse")
 step = Step(model, ModelSpec(""), "train")
 
@@ -34,29 +34,29 @@ def extent():
     places = variable_places(model)
     return max(at + long - base for at, long in places if base <= at < base + size)
 
-found = {"first": extent()}
+def layout():
+    return [
+        (start.address - base, len(start.variables))
+        for start in start_of(step.function(8))
+        if base <= start.address < base + size and start.value.nbytes >= 2**20
+    ]
+
+starts = start_of(step.function(8))
+found = {"first": extent(), "created": layout()}
 in_the_way = tf.raw_ops.Empty(shape=[100 * 2**20], dtype=tf.uint8)
 for variable in step.function(8).graph.variables:  # as an update does, most of the time
     variable.assign(tf.raw_ops.DeepCopy(x=variable.read_value()))
 del in_the_way
 found["wandered"] = extent()
-settle(step.function(8))
+found["moved"] = layout()
+settle(starts)
 found["settled"] = extent()
+found["restored"] = layout()
 print(json.dumps(found))
 """
 
 
-def test_layouts_matter_where_variables_are_large_and_are_the_same_each_time():
-    assert layouts_matter(50 * MIB, 300 * MIB)
-    assert not layouts_matter(20 * MIB, 300 * MIB)
-    assert not layouts_matter(20 * MIB, None)
-    items = list(range(20))
-    assert copied(items, 0) == []
-    assert copied(items, 1) == copied(items, 1) != copied(items, 2)
-    assert len(set(copied(items, 1))) == 10
-
-
-def test_values_are_kept_to_the_byte_and_training_goes_on():
+def test_values_are_put_back_to_the_byte_and_training_goes_on():
     import keras
     import numpy as np
     import tensorflow as tf
@@ -79,8 +79,9 @@ def test_values_are_kept_to_the_byte_and_training_goes_on():
     variables = [*model.variables, *model.optimizer.variables]
     before = [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
 
-    settle(step.get_concrete_function(data))
-    settle(step.get_concrete_function(data), layout=1)
+    starts = start_of(step.get_concrete_function(data))
+    step(data)
+    settle(starts)
 
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), value)
@@ -108,8 +109,12 @@ def test_variables_that_wandered_lie_side_by_side_again():
     ).stdout
     found = json.loads(out.splitlines()[-1])
 
-    assert found["wandered"] > 5 * found["first"]
+    assert found["wandered"] > 3 * found["first"]
     assert found["settled"] < 1.3 * found["first"]
+    # Slots of one shape share their zeros until the first update, where Keras creates them.
+    assert max(shared for _, shared in found["created"]) == 6
+    assert max(shared for _, shared in found["moved"]) == 1
+    assert found["restored"] == found["created"]
 
 
 def test_a_settled_worker_judges_like_a_fresh_one(spec_of):

@@ -25,7 +25,6 @@ class Line:
         seconds=None,
         sample=0,
         dies_above=10**9,
-        judges_take=(1.0,),
     ):
         self.fixed, self.each = fixed * MIB, each * MIB
         self.forecasts, self.error, self.device = forecasts, error, device
@@ -33,7 +32,6 @@ class Line:
         self._prior = prior
         self.lasts, self.ahead = [], []
         self.sample, self.dies_above = sample * MIB, dies_above
-        self.judges_take = judges_take
 
     def prior(self, limit_bytes):
         return self._prior
@@ -47,18 +45,18 @@ class Line:
         size = int((limit_bytes - self.fixed) / self.each * self.error)
         return None if size < lowest else min(size, highest)
 
-    def run(self, batch_size, *, limit_bytes, batches_ahead=0, last=0, judge=0):
+    def run(self, batch_size, *, limit_bytes, batches_ahead=0, last=0):
         self.lasts.append(last)
         self.ahead.append(batches_ahead)
         if batch_size > self.dies_above:
             return Trial(batch_size=batch_size, outcome="died", message="killed (SIGKILL)")
-        return self._trial(batch_size, limit_bytes, self.judges_take[judge])
+        return self._trial(batch_size, limit_bytes)
 
     def measure(self, batch_size):
         return self._trial(batch_size, 10**12)
 
-    def _trial(self, batch_size, limit, times=1.0):
-        peak = int(self.fixed + self.each * batch_size * times)
+    def _trial(self, batch_size, limit):
+        peak = int(self.fixed + self.each * batch_size)
         if peak > limit:
             return Trial(batch_size=batch_size, outcome="oom", seconds=1.0, device=self.device)
         return Trial(
@@ -118,22 +116,6 @@ def test_a_forecast_that_errs_is_put_right(error):
     assert (exact.batch_size, exact.is_proved) == (90, True)
     assert 82 <= near.batch_size <= 88
     assert len(near.trials) <= 5
-
-
-def test_without_a_margin_every_judge_must_agree():
-    machine = Line(fixed=100, each=1, judges_take=(1.0, 1.02, 1.0))
-    wanted = Wanted(budget_bytes=600 * MIB, margin=0, judges=3)
-
-    found = tune(machine, wanted)
-
-    assert found.batch_size == int(500 / 1.02)
-    assert found.is_proved
-    assert found.peak_bytes == int((100 + 1.02 * found.batch_size) * MIB)
-    judged = [(t.batch_size, t.outcome) for t in found.trials if not t.is_probe]
-    assert (found.batch_size + 1, "oom") in judged
-    # The last judge only has to agree.
-    assert judged.count((found.batch_size, "fits")) == 2
-    assert judged[-1] == (found.batch_size, "fits")
 
 
 def test_a_forecast_far_beyond_what_was_recorded_is_made_again():
