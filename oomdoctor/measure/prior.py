@@ -20,8 +20,8 @@ APPROACHES = 2
 """How often the line is drawn anew, nearer to the limit: small batches are ruled by workspaces."""
 
 MOST_ORDERS = 16
-MOST_OPS = 40_000
-"""Orders are simulated until one of these is reached; the latter takes two or three seconds."""
+MOST_OPS = 20_000
+"""Orders are simulated until one of these is reached; the latter takes a second or two."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from oomdoctor.measure.redraw import DRAWS
 from oomdoctor.measure.runner import Runner
 from oomdoctor.measure.spec import ModelSpec, Trial
 
-JUDGED_STEPS = 3
+JUDGED_STEPS = 4
 """The second step is often the highest: by then every variable has been replaced once."""
 
-MORE_STEPS = 3
+MORE_STEPS = 4
 """Even with one thread the order of ops is a matter of timing, and with it the peak: a dense
 network that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
-THOROUGH_STEPS = 6
+THOROUGH_STEPS = 4
 """Where no margin covers it: a dense network failed in its fourth step, in every fresh process."""
 
 RECORDED_STEPS, MORE_RECORDED = 2, 1

@@ -28,8 +28,12 @@ from oomdoctor.units import MIB
 EXPECTED = 64
 """Where to look first when nothing is known."""
 
-OTHER_PART = 4
-"""The first size recorded is the one expected to fit, the second this part of it."""
+OTHER_PART = 16
+"""The first size recorded is the one expected to fit. The second, this part of it, only tells how
+allocations grow."""
+
+SMALLER_PART = 4
+"""Where a size cannot be recorded, this part of it is."""
 
 FORECAST_REACH = 2
 """A forecast beyond this many times the size it comes from is made again from a larger one."""
@@ -237,7 +241,7 @@ class _Tuner:
         size = self._multiple(self._expected())
         main = self._record(size)
         while main.outcome != "fits" and size > first:
-            size = self._multiple(size // OTHER_PART)
+            size = self._multiple(size // SMALLER_PART)
             main = self._record(size)
         if main.outcome != "fits" or not main.device or "GPU" in main.device:
             return None

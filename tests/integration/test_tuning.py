@@ -164,7 +164,7 @@ def test_without_a_margin_the_next_size_was_run_and_fails():
     assert judged[size] == "fits"
     assert judged[size + 1] == "oom"
     assert size.tuning.is_proved
-    assert "only if it trains in 4 orders of its ops" in size.tuning.notes[-1]
+    assert "only if it trains in 8 orders of its ops" in size.tuning.notes[-1]
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):

@@ -80,7 +80,7 @@ def outcomes(found):
 
 def test_two_probes_and_one_run_under_the_limit_are_enough():
     found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB))
-    assert sizes(found) == [64, 16, 86]
+    assert sizes(found) == [64, 4, 86]
     assert [trial.is_probe for trial in found.trials] == [True, True, False]
     # Of the 900 MiB that batches can take, a quarter of 5 % stays free.
     assert found.target_bytes == pytest.approx((1000 - 11.25) * MIB)
@@ -90,7 +90,7 @@ def test_two_probes_and_one_run_under_the_limit_are_enough():
 def test_the_step_itself_says_where_to_look_first():
     prior = {"fixed_bytes": 0, "sample_bytes": 5 * MIB}
     found = tune(Line(fixed=100, each=10, prior=prior), Wanted(budget_bytes=1000 * MIB))
-    assert sizes(found) == [192, 48, 86]
+    assert sizes(found) == [192, 12, 86]
 
 
 def test_a_probe_does_not_fill_the_memory_that_everything_shares():
@@ -105,7 +105,7 @@ def test_a_probe_does_not_fill_the_memory_that_everything_shares():
 def test_without_a_margin_the_maximum_is_exact_and_proved():
     found = tune(Line(fixed=100, each=10), Wanted(budget_bytes=1000 * MIB, margin=0))
     assert (found.batch_size, found.is_proved) == (90, True)
-    assert sizes(found) == [64, 16, 90, 91]
+    assert sizes(found) == [64, 4, 90, 91]
     assert outcomes(found).count("oom") == 1
 
 
@@ -120,7 +120,7 @@ def test_a_forecast_that_errs_is_put_right(error):
 
 def test_a_forecast_far_beyond_what_was_recorded_is_made_again():
     found = tune(Line(fixed=10, each=1), Wanted(budget_bytes=1000 * MIB))
-    assert sizes(found)[:3] == [64, 16, 952]
+    assert sizes(found)[:3] == [64, 4, 952]
     assert found.batch_size == 952
 
 
@@ -200,7 +200,7 @@ def test_the_fastest_is_the_smallest_that_is_as_fast():
 def test_each_trial_is_told_as_it_ends():
     told = []
     tune(Line(fixed=0, each=1), Wanted(budget_bytes=99 * MIB), told.append)
-    assert [trial.batch_size for trial in told][:2] == [64, 16]
+    assert [trial.batch_size for trial in told][:2] == [64, 4]
 
 
 @pytest.fixture
