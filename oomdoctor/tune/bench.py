@@ -26,7 +26,7 @@ MORE_STEPS = 4
 network that passed three steps failed in the next. Where peaks differ, so many more are run."""
 
 THOROUGH_STEPS = 4
-"""Where no margin covers it: a dense network failed in its fourth step, in every fresh process."""
+"""Where no margin covers it: a dense network failed in its fourth step, and in none before."""
 
 RECORDED_STEPS, MORE_RECORDED = 2, 1
 """By the second every variable has been replaced that an update replaces. A recurrent network's
