@@ -56,7 +56,7 @@ def settle(starts: list[Start]) -> None:
     nothing = {dtype: tf.zeros([], dtype) for dtype in dtypes}
     for start in starts:
         for variable in start.variables:
-            _put(variable, nothing[variable.dtype])  # one for all: many would lie in the way
+            put(variable, nothing[variable.dtype])  # one for all: many would lie in the way
     holes = []
     for start in starts:
         holes.append(_hole(start))
@@ -67,7 +67,7 @@ def settle(starts: list[Start]) -> None:
             if not start.value.ndim or address_of(tensor) == start.value.ctypes.data:
                 tensor = tf.raw_ops.DeepCopy(x=tensor)
         for variable in start.variables:
-            _put(variable, tensor)
+            put(variable, tensor)
         del tensor
 
 
@@ -82,7 +82,7 @@ def _hole(start: Start) -> Any:
     return None
 
 
-def _put(variable: Any, value: Any) -> None:
+def put(variable: Any, value: Any) -> None:
     """Let a variable hold a value of any shape: `assign` would insist on its own."""
     import tensorflow as tf
 

@@ -19,6 +19,7 @@ from oomdoctor.errors import InputError
 from oomdoctor.measure import batch as batches
 from oomdoctor.measure.build import load_callable
 from oomdoctor.measure.names import scopes_noted
+from oomdoctor.measure.slots import build_slots
 from oomdoctor.measure.spec import ModelSpec
 
 _ANY = 2
@@ -120,12 +121,9 @@ class Step:
         self._concrete = {}
 
     def _build_optimizer(self) -> None:
-        """Create its slots as Keras does, inside a trace: those of one shape share their zeros."""
-        import tensorflow as tf
-
         optimizer = getattr(self.model, "optimizer", None)
         if self.kind == "train" and optimizer is not None and not optimizer.built:
-            tf.function(lambda: optimizer.build(self.model.trainable_variables))()
+            build_slots(optimizer, self.model.trainable_variables)
 
 
 def device_name() -> str:
