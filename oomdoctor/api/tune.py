@@ -45,6 +45,7 @@ def suggest_batch_size(
     data: Any = None,
     *,
     memory: Size | None = None,
+    machine: str | Machine | None = None,
     input_shape: Any = None,
     optimizer: str | None = None,
     loss: str | None = None,
@@ -72,6 +73,7 @@ def suggest_batch_size(
             a function that returns a generator. Its largest samples are what is run.
         memory: What training may take, such as `6GiB`. None is what is free now: on the GPU, or
             in RAM where there is none.
+        machine: A catalogue entry such as `colab-t4`, to train on in place of this machine.
         input_shape: One sample, where the model leaves dimensions open.
         optimizer: For a model that is not compiled.
         loss: For a model that is not compiled.
@@ -91,7 +93,7 @@ def suggest_batch_size(
         model,
         data,
         memory=memory,
-        machine=None,
+        machine=machine,
         input_shape=input_shape,
         optimizer=optimizer,
         loss=loss,

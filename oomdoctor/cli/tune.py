@@ -61,8 +61,11 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     from oomdoctor.api.tune import tune_report
 
     hush_tensorflow()
+    is_watched = sys.stderr.isatty()
+    if is_watched:
+        click.echo("Loading the model and tracing its training step …", err=True)
     try:
-        report = tune_report(model, watch=_tell if sys.stderr.isatty() else None, **options)
+        report = tune_report(model, watch=_tell if is_watched else None, **options)
     except DoesNotFitError as error:
         click.echo(str(error), err=True)
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)

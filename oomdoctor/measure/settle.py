@@ -12,9 +12,11 @@ network whose slots had buffers of their own seemed to train a batch a tenth lar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oomdoctor.allocator import Region
 from oomdoctor.measure.names import address_of
 from oomdoctor.units import MIB
 
@@ -48,8 +50,13 @@ def start_of(function: Any) -> list[Start]:
     return [found[address] for address in sorted(found)]
 
 
-def settle(starts: list[Start]) -> None:
-    """Put back what variables held, where it lay."""
+def settle(starts: list[Start], regions: Sequence[Region]) -> None:
+    """Put back what variables held, where it lay.
+
+    Args:
+        starts: What they held.
+        regions: The pool in which everything shall lie.
+    """
     import tensorflow as tf
 
     dtypes = {start.variables[0].dtype for start in starts}
@@ -63,12 +70,37 @@ def settle(starts: list[Start]) -> None:
         first = start.variables[0]
         with tf.device(first.device):
             tensor = tf.constant(start.value, first.dtype)
-            # TensorFlow keeps scalars, and may wrap a value where it lies; a copy is never shared.
-            if not start.value.ndim or address_of(tensor) == start.value.ctypes.data:
+            # TensorFlow keeps scalars. And it copies an array outside of the pool, where it leaves
+            # the copy if that is aligned by chance: then a step seems to have that much more.
+            if not start.value.ndim or not lies_in(regions, address_of(tensor)):
                 tensor = tf.raw_ops.DeepCopy(x=tensor)
         for variable in start.variables:
             put(variable, tensor)
         del tensor
+
+
+def brought_into(regions: Sequence[Region], starts: list[Start]) -> list[Start]:
+    """Return what variables hold, all of it in the pool.
+
+    Weights that were read from a file may lie outside; on a GPU none does.
+    """
+    arrays = [start for start in starts if start.value.ndim]
+    if all(lies_in(regions, start.address) for start in arrays):
+        return starts
+    settle(starts, regions)
+    for start in starts:
+        start.address = address_of(start.variables[0].read_value())
+    return sorted(starts, key=lambda start: start.address)
+
+
+def lies_in(regions: Sequence[Region], address: int) -> bool:
+    """Return whether an address belongs to one of the regions.
+
+    Example:
+        >>> lies_in([(0, 10), (50, 5)], 54), lies_in([(0, 10), (50, 5)], 10)
+        (True, False)
+    """
+    return any(start <= address < start + size for start, size in regions)
 
 
 def _hole(start: Start) -> Any:

@@ -30,7 +30,7 @@ from oomdoctor.measure.luck import Orders
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
 from oomdoctor.measure.redraw import draw, draws
-from oomdoctor.measure.settle import Start, settle, start_of
+from oomdoctor.measure.settle import Start, brought_into, settle, start_of
 from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
 from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
@@ -126,7 +126,7 @@ class Serving:
             step = Step(self.model, self.spec, kind, self.regions)
             step.notes[:0] = self.notes
             if self.regions and not self.starts:
-                self.starts = start_of(step.function(1))
+                self.starts = brought_into(self.regions, start_of(step.function(1)))
             self.steps[kind] = step
         return self.steps[kind]
 
@@ -164,7 +164,7 @@ class Serving:
             draw(number)
             first = range(1, 2 + number % FIRST_STEPS) if request.settled else ()
             if request.settled and self.regions:
-                settle(self.starts)
+                settle(self.starts, self.regions)
             found = self._run(step, request, share, first, recorder)
             trial = found if trial is None else worse(trial, found)
             if trial.outcome != "fits":

@@ -18,10 +18,11 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(os.name != "posix", rea
 WANDERING = """
 import json
 from oomdoctor.measure.devices import take_one_region
-_, (base, size) = take_one_region(256 * 2**20)
+regions = take_one_region(256 * 2**20)
+_, (base, size) = regions
 import keras, tensorflow as tf
-from oomdoctor.measure.names import variable_places
-from oomdoctor.measure.settle import settle, start_of
+from oomdoctor.measure.names import address_of, variable_places
+from oomdoctor.measure.settle import brought_into, lies_in, settle, start_of
 from oomdoctor.measure.spec import ModelSpec
 from oomdoctor.measure.step import Step
 
@@ -41,6 +42,10 @@ def layout():
         if base <= start.address < base + size and start.value.nbytes >= 2**20
     ]
 
+def outside_of(starts):
+    arrays = [start for start in starts if start.value.ndim]
+    return sum(not lies_in(regions, start.address) for start in arrays)
+
 starts = start_of(step.function(8))
 found = {"first": extent(), "created": layout()}
 in_the_way = tf.raw_ops.Empty(shape=[100 * 2**20], dtype=tf.uint8)
@@ -49,9 +54,22 @@ for variable in step.function(8).graph.variables:  # as an update does, most of 
 del in_the_way
 found["wandered"] = extent()
 found["moved"] = layout()
-settle(starts)
+outside = 0
+for _ in range(10):  # where an array comes to lie outside of the pool is chance
+    settle(starts, regions)
+    outside += outside_of(start_of(step.function(8)))
+found["outside"] = outside
 found["settled"] = extent()
 found["restored"] = layout()
+loaded = model.trainable_variables[0].value
+kept = []
+for _ in range(64):  # as a weight that is read from a file, until chance leaves it outside
+    kept.append(bytearray(2**20 + 16))
+    loaded.assign(loaded.numpy())
+    if not lies_in(regions, address_of(loaded.read_value())):
+        break
+found["loaded"] = outside_of(start_of(step.function(8)))
+found["brought"] = outside_of(brought_into(regions, start_of(step.function(8))))
 print(json.dumps(found))
 """
 
@@ -81,7 +99,7 @@ def test_values_are_put_back_to_the_byte_and_training_goes_on():
 
     starts = start_of(step.get_concrete_function(data))
     step(data)
-    settle(starts)
+    settle(starts, [(0, 1 << 62)])
 
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), value)
@@ -115,6 +133,8 @@ def test_variables_that_wandered_lie_side_by_side_again():
     assert max(shared for _, shared in found["created"]) == 6
     assert max(shared for _, shared in found["moved"]) == 1
     assert found["restored"] == found["created"]
+    assert found["outside"] == 0
+    assert (found["loaded"], found["brought"]) == (1, 0)
 
 
 def test_a_settled_worker_judges_like_a_fresh_one(spec_of):
