@@ -47,7 +47,7 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
         f"{format_bytes(tuning.target_bytes)}; {_left(tuning)} stay free"
     )
     lines = [
-        Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
+        Line(state="info", category="Limit", text=_limit(tuning)),
         Line(state="info", category="Proof", text=proof),
         Line(state="info", category="Larger", text=_advice(tuning)),
     ]
@@ -56,6 +56,12 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
         text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
         lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
     return lines
+
+
+def _limit(tuning: Tuning) -> str:
+    if tuning.limited_by == "memory" and tuning.is_proved:
+        return "VRAM: a larger batch does not fit"
+    return _LIMITS[tuning.limited_by]
 
 
 def _left(tuning: Tuning) -> str:

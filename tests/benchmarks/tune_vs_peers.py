@@ -16,10 +16,10 @@ trial:
 - five points: run 1, 2, 4, 8, 16, fit a line, return where it meets 60 % of the limit
   (Ultralytics); the answer itself is never run.
 
-Even so some models order their ops by chance. So an answer is judged by six steps in each of three
+Even so some models order their ops by chance. So an answer is judged by six steps in each of eight
 fresh processes, and `fails` marks one that any of them cannot train. The true maximum is judged in
-the same way: the largest size that passes, where no smaller one that was tried fails. A larger one
-that passed by luck is named beside it.
+the same way: the largest size that passes, where no smaller one that was tried fails. With three
+processes it was not to be found: a size passed all of them that six of the next eight failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from oomdoctor.units import MIB
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 LIMITS_MIB = {"mlp": 300, "cnn": 300, "lstm": 200, "transformer": 600, "mobilenet": 600}
-FRESH_PROCESSES = 3
+FRESH_PROCESSES = 8
+AT_A_TIME = 2
+"""Fresh processes run in pairs, and where one fails the others are not needed."""
 FIRST_SIZES = (1, 2)
 STEPS = 3
 FINE = 50
@@ -227,42 +229,45 @@ def run_ours(name: str, limit_mib: int, margin: float) -> dict[str, Any]:
     }
 
 
-def passes_fresh(name: str, limit_mib: int, size: int, known: dict[int, bool]) -> bool:
-    """Return whether fresh processes train with that size."""
-    if size not in known:
-        with ThreadPoolExecutor(FRESH_PROCESSES) as pool:
-            passed = pool.map(lambda _: _passes_once(name, limit_mib, size), range(FRESH_PROCESSES))
-            known[size] = all(passed)
-    return known[size]
+class Fresh:
+    """What fresh processes say of sizes."""
 
+    def __init__(self, name: str, limit_mib: int) -> None:
+        self.name, self.limit_mib = name, limit_mib
+        self.passed: dict[int, int] = {}
+        """How many processes have trained a size; 0 where one could not."""
 
-def _passes_once(name: str, limit_mib: int, size: int) -> bool:
-    trials = Trials(name, limit_mib)
-    try:
-        return trials(size) and trials(size)
-    finally:
-        trials.close()
+    def passes(self, size: int, processes: int = FRESH_PROCESSES) -> bool:
+        """Return whether so many fresh processes train with that size."""
+        while self.passed.get(size) != 0 and self.passed.get(size, 0) < processes:
+            with ThreadPoolExecutor(AT_A_TIME) as pool:
+                results = list(pool.map(self._passes_once, [size] * AT_A_TIME))
+            self.passed[size] = self.passed.get(size, 0) + AT_A_TIME if all(results) else 0
+        return self.passed[size] > 0
 
+    def _passes_once(self, size: int) -> bool:
+        trials = Trials(self.name, self.limit_mib)
+        try:
+            return trials(size) and trials(size)
+        finally:
+            trials.close()
 
-def true_maximum(name: str, limit_mib: int, answers: list[int], known: dict[int, bool]) -> int:
-    """Return the largest size that passes fresh, where no smaller one that was tried fails."""
-
-    def passes(size: int) -> bool:
-        return passes_fresh(name, limit_mib, size, known)
-
-    for size in answers:
-        passes(size)
-    while True:
-        fails = min((size for size, passed in known.items() if not passed), default=None)
-        best = max((s for s, passed in known.items() if passed and s < (fails or s + 1)), default=0)
-        if fails is None:
-            passes(best + max(1, best // FINE))
-        elif not best:
-            passes(fails - max(1, fails // FINE))
-        elif fails - best > 1:
-            passes((best + fails) // 2)
-        else:
-            return best
+    def maximum(self) -> int:
+        """Return the largest size that passes, where no smaller one that was tried fails."""
+        while True:
+            fails = min((size for size, passed in self.passed.items() if not passed), default=None)
+            best = max(
+                (s for s, passed in self.passed.items() if passed and s < (fails or s + 1)),
+                default=0,
+            )
+            if fails is None:
+                self.passes(best + max(1, best // FINE), AT_A_TIME)
+            elif not best:
+                self.passes(fails - max(1, fails // FINE), AT_A_TIME)
+            elif fails - best > 1:
+                self.passes((best + fails) // 2, AT_A_TIME)
+            elif self.passes(best):  # a pair can be lucky
+                return best
 
 
 def report(name: str, peers: list[str]) -> None:
@@ -274,19 +279,19 @@ def report(name: str, peers: list[str]) -> None:
     }
     for peer in peers:
         rows[peer] = run_peer(name, limit, PEERS[peer])
-    known: dict[int, bool] = {}
-    answers = [row["answer"] for row in rows.values() if row["answer"]]
-    truth = true_maximum(name, limit, answers, known)
+    fresh = Fresh(name, limit)
+    for row in rows.values():
+        if row["answer"]:
+            fresh.passes(row["answer"])
+    truth = fresh.maximum()
     binsearch_seconds = rows["binsearch"]["seconds"]
-    lucky = max(size for size, passed in known.items() if passed)
-    by_luck = f" ({lucky} passed by luck)" if lucky > truth else ""
-    print(f"\n{name} under {limit} MiB: the true maximum is {truth}{by_luck}")
+    print(f"\n{name} under {limit} MiB: the true maximum is {truth}")
     print(
         f"{'':<20} {'answer':>6} {'of true':>8} {'trials':>6} {'OOMs':>5} {'s':>6} {'speed-up':>9}"
     )
     for label, row in rows.items():
         answer = row["answer"]
-        ok = answer is not None and passes_fresh(name, limit, answer, known)
+        ok = answer is not None and fresh.passes(answer)
         print(
             f"{label:<20} {answer or '-':>6} {(answer or 0) / truth:>8.0%} {row['trials']:>6} "
             f"{row['ooms']:>5} {row['seconds']:>6.0f} {binsearch_seconds / row['seconds']:>8.1f}x"

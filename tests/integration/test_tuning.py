@@ -98,8 +98,11 @@ def test_an_answer_is_found_again_unless_the_question_differs():
     first = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=16)
     again = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=16)
     other = oomdoctor.suggest_batch_size(model, memory="32MiB", max_batch_size=12)
+    card = oomdoctor.probe_machine(vram="32MiB")
+    on_a_card = oomdoctor.suggest_batch_size(model, machine=card, max_batch_size=16)
 
-    assert (first, again, other) == (16, 16, 12)
+    assert (first, again, other, on_a_card) == (16, 16, 12, 16)
+    assert on_a_card.budget_bytes == 32 * MIB
     assert again.tuning.trials == first.tuning.trials
     assert "Found before" in again.tuning.notes[-1]
     assert not any("Found before" in note for note in (*first.tuning.notes, *other.tuning.notes))

@@ -107,6 +107,7 @@ def test_without_a_margin_the_maximum_is_exact_and_proved():
     assert (found.batch_size, found.is_proved) == (90, True)
     assert sizes(found) == [64, 4, 90, 91]
     assert outcomes(found).count("oom") == 1
+    assert "a larger batch does not fit" in repr(found)
 
 
 @pytest.mark.parametrize("error", [0.97, 0.99, 1.01, 1.03])
@@ -219,6 +220,7 @@ def test_the_answer_is_an_int_in_every_way(size):
 
 
 def test_the_answer_explains_itself(size):
+    assert "would not leave the margin free" in repr(size)
     assert size.peak_bytes == 960 * MIB
     assert size.limited_by == "memory"
     assert size.accumulation_steps(256) == 3
