@@ -96,7 +96,8 @@ class Runner:
 
         Args:
             batch_size: Samples in a batch, over all replicas.
-            steps: How many steps to run, at least two: the first creates what later ones keep.
+            steps: How many steps to run, at least two unless they are recorded: the first creates
+                what later ones keep.
             more_steps: How many further ones to run where peaks differ from step to step.
             trace: Whether to record the allocations of three more steps.
             kind: `train`, `evaluate` or `predict`.

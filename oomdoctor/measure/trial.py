@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oomdoctor.measure.ballast import Ballast
+from oomdoctor.measure.crowd import crowded
 from oomdoctor.measure.events import record
 from oomdoctor.measure.foresee import Recorded
 from oomdoctor.measure.layout import Held
@@ -24,8 +25,13 @@ TRACED_STEPS = 3
 """The order of ops depends on timing even with one thread, and with it where holes are left."""
 
 PATIENCE_SECONDS = 15
-STEADY_PART = 0.01
-"""Peaks that differ by no more than this part are alike: another step would tell nothing new."""
+STEADY_PART = 0.0125
+"""Peaks that differ by no more than this part are alike: another step would tell nothing new. It is
+what a quarter of the usual margin covers."""
+
+CROWDED_STEPS = (1, 2)
+"""Of every four steps, those that are run on one core where a crowd matters. The second of a
+process is among them: it is often the highest."""
 
 
 def run_trial(
@@ -43,6 +49,7 @@ def run_trial(
     last: int = 0,
     validation: Step | None = None,
     anew: bool = False,
+    in_crowds: bool = False,
     recorder: Recorder | None = None,
 ) -> Trial:
     """Run a step a few times and return what it held.
@@ -64,6 +71,7 @@ def run_trial(
         validation: A step that is run at the end of an epoch too.
         anew: Whether each step is given a batch of its own, as `fit` does. Then memory never
             comes to rest: a dense network failed in its second step that passed with one batch.
+        in_crowds: Whether some of the steps are run as on a busy machine (`crowd.py`).
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -79,9 +87,9 @@ def run_trial(
         data = step.data(batch_size)
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
         size = batch_size if anew else None
-        run = _Run(step, function, data, ballast, folder, device_name(), size)
+        run = _Run(step, function, data, ballast, folder, device_name(), size, in_crowds)
         del data
-        found = run.all(max(2, steps), more_steps, trace, recorder)
+        found = run.all(max(1 if recorder else 2, steps), more_steps, trace, recorder)
         run.end_of_epoch(batch_size, last, validation)
         del ahead
     except (tf.errors.ResourceExhaustedError, _NoRoom) as error:
@@ -129,6 +137,7 @@ class _Run:
     device: str
     size: int | None = None
     """Samples in the batch that is made for each step; None where one batch serves all."""
+    in_crowds: bool = False
     seconds: list[float] = field(default_factory=list)
     """How long each step took, without making its batch: a pipeline does that meanwhile."""
 
@@ -144,12 +153,14 @@ class _Run:
             is_known = _is_steady(peaks[told:]) or sum(self.seconds) > PATIENCE_SECONDS
             if number >= steps and is_known:
                 break
-            with self._watched():
+            is_crowded = self.in_crowds and number % 4 in CROWDED_STEPS
+            crowd = crowded() if is_crowded else contextlib.nullcontext()
+            with self._watched(), crowd:
                 peaks.append(self._one(recorder))
         found: dict[str, Any] = {
             "batch_bytes": batch_bytes(self.data),
             "current_bytes": self._info("current"),
-            "peak_bytes": max(peaks[1:]),
+            "peak_bytes": max(peaks[1:] or peaks),
             "first_step_peak_bytes": peaks[0],
             "step_peaks": tuple(peaks[1:]),
             "step_seconds": None if recorder else min(self.seconds[1:]),

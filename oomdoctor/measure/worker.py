@@ -23,6 +23,7 @@ from oomdoctor.measure.ballast import Ballast
 from oomdoctor.measure.batch import has_custom_step
 from oomdoctor.measure.build import build_model
 from oomdoctor.measure.child import die_with_parent, leave, volunteer_for_the_oom_killer
+from oomdoctor.measure.crowd import has_turns
 from oomdoctor.measure.devices import prepare_devices
 from oomdoctor.measure.exchange import exchange_gradients
 from oomdoctor.measure.foresee import Recorded, foresee
@@ -174,7 +175,7 @@ class Serving:
         assert trial is not None
         if recorder is not None and trial.outcome == "fits":
             assert trial.first_step_peak_bytes is not None
-            lowest = min(trial.first_step_peak_bytes, *trial.step_peaks)
+            lowest = min([trial.first_step_peak_bytes, *trial.step_peaks])
             self.recorded.append(recorder.recorded(share, lowest))
         return trial
 
@@ -200,6 +201,7 @@ class Serving:
             last=-(-request.last // self.spec.replicas),
             validation=self._validation() if request.settled else None,
             anew=request.settled or request.record,
+            in_crowds=(request.settled or request.record) and has_turns(),
             recorder=recorder,
         )
 

@@ -30,7 +30,8 @@ THOROUGH_STEPS = 4
 
 RECORDED_STEPS, MORE_RECORDED = 2, 1
 """By the second every variable has been replaced that an update replaces. A recurrent network's
-third was yet another: where their peaks differ it is recorded too."""
+third was yet another: where their peaks differ it is recorded too. One step tells how allocations
+grow."""
 
 
 class Bench:
@@ -90,12 +91,17 @@ class Bench:
         """Return what the estimate says of steps near a limit, and start the worker."""
         return self._runner.start(limit_bytes)
 
-    def record(self, batch_size: int) -> Trial:
-        """Run a size with more memory than the limit, and remember what it allocates."""
+    def record(self, batch_size: int, *, once: bool = False) -> Trial:
+        """Run a size with more memory than the limit, and remember what it allocates.
+
+        Args:
+            batch_size: Samples in a batch.
+            once: Whether one step is enough: only its sizes matter, beside those of a larger batch.
+        """
         return self._runner.run(
             batch_size,
-            steps=RECORDED_STEPS,
-            more_steps=MORE_RECORDED,
+            steps=1 if once else RECORDED_STEPS,
+            more_steps=0 if once else MORE_RECORDED,
             record=True,
             limit_bytes=self._roomy_bytes,
         )

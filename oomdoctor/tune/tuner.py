@@ -68,8 +68,8 @@ class Machine(Protocol):
     def prior(self, limit_bytes: int) -> dict[str, int] | None:
         """Return roughly the bytes of any batch and those of each sample near a limit."""
 
-    def record(self, batch_size: int) -> Trial:
-        """Run a size with memory to spare and remember its allocations."""
+    def record(self, batch_size: int, *, once: bool = False) -> Trial:
+        """Run a size with memory to spare and remember its allocations, or those of one step."""
 
     def foresee(
         self, *, limit_bytes: int, lowest: int, highest: int, batches_ahead: int
@@ -248,7 +248,7 @@ class _Tuner:
         other = self._multiple(size // OTHER_PART)
         other = other if other != size else self._multiple(size + wanted.multiple_of)
         if other != size:
-            self._record(other)
+            self._record(other, once=other < size)
         forecast = self._foreseen(first)
         if forecast is not None and forecast > FORECAST_REACH * size:
             self._record(self._multiple(min(forecast, MAX_GROWTH * size)))
@@ -282,8 +282,8 @@ class _Tuner:
             batches_ahead=self._batches_ahead,
         )
 
-    def _record(self, batch_size: int) -> Trial:
-        trial, _ = self._told(lambda: self.machine.record(batch_size), is_probe=True)
+    def _record(self, batch_size: int, *, once: bool = False) -> Trial:
+        trial, _ = self._told(lambda: self.machine.record(batch_size, once=once), is_probe=True)
         if trial.outcome == "fits":
             assert trial.current_bytes is not None
             held = trial.current_bytes - (trial.batch_bytes or 0)

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+import oomdoctor.api  # noqa: F401 - it says how values show themselves
 from oomdoctor.facts import Tuning
 from oomdoctor.measure.spec import Trial
 from oomdoctor.tune.batch_size import BatchSize
@@ -36,7 +37,7 @@ class Line:
     def prior(self, limit_bytes):
         return self._prior
 
-    def record(self, batch_size):
+    def record(self, batch_size, *, once=False):
         return self._trial(batch_size, 10**12)
 
     def foresee(self, *, limit_bytes, lowest, highest, batches_ahead):
