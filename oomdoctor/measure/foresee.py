@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from oomdoctor.allocator import Pool, Region, rounded
 from oomdoctor.measure.layout import Held, held_before
+from oomdoctor.measure.prolong import Played, prolonged
 from oomdoctor.measure.replay import Event, in_order
 
 _Key = tuple[str, int]
-_Event = tuple[int, float, float]
 FEW_LAYOUTS, MANY_LAYOUTS = 4, 16
 """Steps must pass from so many layouts of the variables, many where these take much of the memory.
 A single small variable in the midst of free memory halves it: a recurrent network that passed as
@@ -52,10 +52,11 @@ class Foresight:
     """The tensors of the batch: fixed bytes and bytes for each sample."""
     variables: tuple[int, ...]
     """Which of what is held are variables: those may lie elsewhere in another process."""
-    steps: tuple[tuple[_Event, ...], ...]
-    """For each step its events: (number, fixed bytes, bytes for each sample). A release has the
-    number of what it releases, negative, less one."""
+    steps: tuple[tuple[Played, ...], ...]
+    """For each step its events."""
     regions: tuple[Region, ...]
+    further: tuple[tuple[Played, ...], ...] = ()
+    """Steps that come after them, in the layout that was recorded."""
 
     def fits(
         self, batch_size: int, limit_bytes: int, *, batches_ahead: int = 0, excess: float = 1.0
@@ -94,7 +95,8 @@ class Foresight:
         tensors = self.batch * (1 + batches_ahead)
         batch = [(FIRST_NUMBER - index, *tensor) for index, tensor in enumerate(tensors)]
         steps = (self._step(index, layout, copies) for index in range(len(self.steps)))
-        for number, fixed, each in itertools.chain(batch, *steps):
+        further = () if layout else self.further
+        for number, fixed, each in itertools.chain(batch, *steps, *further):
             if number < 0:
                 if (place := places.pop(-number - 1, None)) is not None:
                     pool.release(place)
@@ -109,7 +111,7 @@ class Foresight:
                 pool.release(before)  # a copy that takes its place
         return True
 
-    def _step(self, index: int, layout: int, copies: float) -> Iterator[_Event]:
+    def _step(self, index: int, layout: int, copies: float) -> Iterator[Played]:
         """Yield the events of a step; in all but the first layout with some variables copied."""
         events = self.steps[index]
         copied_at: dict[int, list[int]] = {}
@@ -200,13 +202,16 @@ class Recorded:
     """The lowest of the steps' peaks."""
 
 
-def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Foresight:
+def foresee(
+    main: Recorded, other: Recorded, regions: Sequence[Region], more_steps: int = 0
+) -> Foresight:
     """Return what two recorded sizes say of all others.
 
     Args:
         main: The first steps of a fresh process.
         other: Steps of another size, which tell how allocations grow.
         regions: The pool.
+        more_steps: How many steps shall pass after those of `main`.
     """
     sizes = _sizes(other.steps[-1])
     apart = other.batch_size - main.batch_size
@@ -221,7 +226,7 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
     steps = []
     for events in ordered:
         seen: Counter[str] = Counter()
-        step: list[tuple[int, float, float]] = []
+        step: list[Played] = []
         for event in events:
             if event.is_release:
                 number = numbers.pop(event.address, None)
@@ -239,12 +244,16 @@ def foresee(main: Recorded, other: Recorded, regions: Sequence[Region]) -> Fores
         steps.append(tuple(step))
     pairs = zip(main.batch, other.batch, strict=True)
     slopes = [(here, (there - here) / apart) for (_, here), (_, there) in pairs]
+    tensors = [(here - each * main.batch_size, each) for here, each in slopes]
+    alive = {number: (float(size), 0.0) for number, (_, size) in enumerate(held)}
+    alive.update({FIRST_NUMBER - index: tensor for index, tensor in enumerate(tensors)})
     return Foresight(
         batch_size=main.batch_size,
         held=tuple(held),
         variables=tuple(i for i, (address, _) in enumerate(held) if address in variables),
-        batch=tuple((here - each * main.batch_size, each) for here, each in slopes),
+        batch=tuple(tensors),
         steps=tuple(steps),
+        further=prolonged(steps, alive, main.batch_size, more_steps),
         regions=tuple(regions),
     )
 

@@ -71,7 +71,8 @@ def run_trial(
         validation: A step that is run at the end of an epoch too.
         anew: Whether each step is given a batch of its own, as `fit` does. Then memory never
             comes to rest: a dense network failed in its second step that passed with one batch.
-        in_crowds: Whether some of the steps are run as on a busy machine (`crowd.py`).
+        in_crowds: Whether some of the steps are run as on a busy machine (`crowd.py`), and all
+            further ones.
         recorder: Is given the steps' allocations.
     """
     import tensorflow as tf
@@ -150,8 +151,9 @@ class _Run:
         peaks: list[int] = []
         told = 1 if recorder is None else 0  # the first step that is recorded counts like any other
         for number in range(steps + more_steps):
-            is_known = _is_steady(peaks[told:]) or sum(self.seconds) > PATIENCE_SECONDS
-            if number >= steps and is_known:
+            # In crowds no two steps are alike, whatever their peaks.
+            is_known = _is_steady(peaks[told:]) and not self.in_crowds
+            if number >= steps and (is_known or sum(self.seconds) > PATIENCE_SECONDS):
                 break
             is_crowded = self.in_crowds and number % 4 in CROWDED_STEPS
             crowd = crowded() if is_crowded else contextlib.nullcontext()

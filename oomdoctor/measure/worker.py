@@ -36,6 +36,9 @@ from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
 from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
 
+MORE_FORESEEN = 10
+"""So many steps are played after the recorded ones where threads take turns (`prolong.py`)."""
+
 FIRST_STEPS = 3
 """In other draws up to so many small steps come first: each moves variables elsewhere."""
 
@@ -225,7 +228,8 @@ class Serving:
         main = next(r for r in self.recorded if r.batch_size == sizes[-1])
         other = next(r for r in self.recorded if r.batch_size == sizes[-2])
         replicas = self.spec.replicas
-        found = foresee(main, other, self.regions).largest(
+        more_steps = MORE_FORESEEN if has_turns() else 0
+        found = foresee(main, other, self.regions, more_steps).largest(
             request.limit_bytes,
             lowest=-(-request.lowest // replicas),
             highest=request.highest // replicas,

@@ -28,10 +28,9 @@ network that passed three steps failed in the next. Where peaks differ, so many 
 THOROUGH_STEPS = 4
 """Where no margin covers it: a dense network failed in its fourth step, and in none before."""
 
-RECORDED_STEPS, MORE_RECORDED = 2, 1
+RECORDED_STEPS, MORE_RECORDED = 2, 2
 """By the second every variable has been replaced that an update replaces. A recurrent network's
-third was yet another: where their peaks differ it is recorded too. One step tells how allocations
-grow."""
+third was yet another: where their peaks differ more are recorded. One tells how sizes grow."""
 
 
 class Bench:
