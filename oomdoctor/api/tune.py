@@ -34,6 +34,13 @@ HOST_SHARE = 0.8
 CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """Where this is set, the program that asks trains on the CPU, under that limit."""
 
+TOLD_BY_ENVIRONMENT = (
+    "CUDA_VISIBLE_DEVICES",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+)
+"""What changes an answer and is told to TensorFlow from outside."""
+
 _WITHOUT_MARGIN = (
     f"Without a margin a size counts only if it trains in {DRAWS} orders of its ops, which "
     "TensorFlow draws anew in every process; another may still need a little more."
@@ -213,7 +220,8 @@ def _question(
             "spec": described,
             "wanted": asdict(wanted),
             "versions": [__version__, *installed()],
-            "device": [platform.machine(), platform.node(), os.environ.get("CUDA_VISIBLE_DEVICES")],
+            "device": [platform.machine(), platform.node(), os.cpu_count()],
+            "environment": [os.environ.get(name) for name in TOLD_BY_ENVIRONMENT],
         }
     )
 

@@ -201,7 +201,8 @@ def _struct_of_build(model: Any, spec: ModelSpec) -> Any:
     shapes = getattr(model, "_build_shapes_dict", None)
     if not shapes:
         raise InputError(
-            "The model does not say what it takes: give input_shape= or data=, or build the model."
+            "The model does not say what it takes: give input_shape= or data= (on the "
+            "command line: --input-size), or build the model."
         )
     struct = next(iter(shapes.values())) if len(shapes) == 1 else dict(shapes)
     return _tensors_of(struct, dtype)
@@ -245,7 +246,8 @@ def _how_to_say(tensor: Any, shape: tuple[int | None, ...], flat: list[Any]) -> 
     sizes = "(" + ", ".join(str(size or "...") for size in shape[1:]) + ",)"
     sizes = sizes.replace(",)", ")") if len(shape) > 2 else sizes
     one = sizes if len(flat) == 1 else f"{{{tensor.name!r}: {sizes}, ...}}"
-    return f"input_shape={one}, or with data="
+    in_a_shell = " (on the command line: --input-size)" if len(flat) == 1 else ""
+    return f"input_shape={one}, or with data={in_a_shell}"
 
 
 def _index_layers(model: Any) -> list[Any]:

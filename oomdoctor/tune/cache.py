@@ -20,8 +20,8 @@ import msgspec
 
 from oomdoctor.facts import Tuning
 
-FORMAT = 1
-"""Part of every question, so that answers of another format are never found."""
+FORMAT = 2
+"""Part of every question: answers of another format, or found in another way, do not count."""
 
 MAX_FILES = 200
 MAX_BYTES = 256 * 1024
