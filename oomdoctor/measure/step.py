@@ -24,6 +24,7 @@ from oomdoctor.measure.spec import ModelSpec
 
 _ANY = 2
 """A batch size to try a trace with."""
+_LOOPS = ("While", "StatelessWhile")
 _METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
 
 
@@ -55,6 +56,14 @@ class Step:
                     batches.specs_of(self.fields, key)
                 )
         return self._concrete[key]
+
+    def has_loop(self, batch_size: int) -> bool:
+        """Return whether the step has a loop, as a recurrent layer is.
+
+        TensorFlow works on several of its rounds at once: which of them overlap is a matter of
+        timing, even with one thread.
+        """
+        return any(op.type in _LOOPS for op in self.function(batch_size).graph.get_operations())
 
     def data(self, batch_size: int) -> Any:
         """Return one batch on the device."""
