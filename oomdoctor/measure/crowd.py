@@ -13,6 +13,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+_THREADS = "/proc/self/task"
+
 
 def has_turns() -> bool:
     """Return whether a crowd changes anything: several threads run ops, on several cores."""
@@ -36,9 +38,6 @@ def crowded() -> Iterator[None]:
         yield
     finally:
         _run_on(cores)
-
-
-_THREADS = "/proc/self/task"
 
 
 def _run_on(cores: set[int]) -> None:
