@@ -19,6 +19,7 @@ from oomdoctor.allocator import Pool, Region, rounded
 from oomdoctor.measure.layout import Held, held_before
 from oomdoctor.measure.prolong import Played, prolonged
 from oomdoctor.measure.replay import Event, in_order
+from oomdoctor.measure.spec import MAX_BATCH_SIZE
 
 _Key = tuple[str, int]
 FEW_LAYOUTS, MANY_LAYOUTS = 4, 16
@@ -200,6 +201,26 @@ class Recorded:
     steps: tuple[tuple[Event, ...], ...]
     peak_bytes: int = 0
     """The lowest of the steps' peaks."""
+    elsewhere_bytes: int | None = None
+    """The highest peak of steps that were not recorded, in other orders of ops."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What no batch changes."""
+        return sum(size for _, size in self.held)
+
+    def most_elsewhere(self, limit_bytes: int) -> int:
+        """Return the largest size with which the highest peak seen stays within a limit.
+
+        Example:
+            >>> recorded = Recorded(100, (), ((0, 20),), (), elsewhere_bytes=220)
+            >>> recorded.most_elsewhere(120)
+            50
+        """
+        if self.elsewhere_bytes is None:
+            return MAX_BATCH_SIZE
+        room = max(0, limit_bytes - self.held_bytes)
+        return self.batch_size * room // (self.elsewhere_bytes - self.held_bytes)
 
 
 def foresee(

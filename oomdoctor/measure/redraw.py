@@ -5,6 +5,14 @@ long as the process lives. What a step takes depends on it: a small Transformer 
 or 597 MB. A prepared graph belongs to the settings of its time. Under settings that differ in
 something without effect it is prepared again, which is drawing anew, as another process does, but
 without its import and its trace.
+
+A graph that was just prepared is also young. The executor runs ops that it takes to be cheap at
+once, and hands the others to a thread. At first it takes all of them to be expensive, and lowers
+that by a tenth with each run, so after some ninety runs the cheap ones change over. Ops of a loop
+are there within a step or two, and while some have changed over and others have not, more rounds
+are held: of twelve young orders of a recurrent network with 60 rounds, seven took 197 MiB in their
+second step, and none more than 188 once it was old. Under the profiler, which makes ops slower, it
+does not happen. `fit` begins young, so a step with a loop is judged in orders never used before.
 """
 
 from __future__ import annotations

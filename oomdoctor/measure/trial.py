@@ -87,9 +87,7 @@ def run_trial(
         data = step.data(batch_size)
         ahead = [step.data(batch_size) for _ in range(batches_ahead)]
         size = batch_size if anew else None
-        run = _Run(
-            step, function, data, ballast, folder, device_name(), batch_size, size, in_crowds
-        )
+        run = _Run(step, function, data, ballast, folder, device_name(), size, in_crowds)
         del data
         found = run.all(max(1 if recorder else 2, steps), more_steps, trace, recorder)
         run.end_of_epoch(batch_size, last, validation)
@@ -137,7 +135,6 @@ class _Run:
     ballast: Ballast
     folder: str | None
     device: str
-    samples: int
     size: int | None = None
     """Samples in the batch that is made for each step; None where one batch serves all."""
     in_crowds: bool = False
@@ -152,10 +149,8 @@ class _Run:
             recorder.begin(self.step, self.data)
         peaks: list[int] = []
         told = 1 if recorder is None else 0  # the first step that is recorded counts like any other
-        # A recurrent network whose first two steps were alike took 5 % more in the next.
-        never_alike = self.in_crowds or (more_steps > 0 and self.step.has_loop(self.samples))
         for number in range(steps + more_steps):
-            is_known = not never_alike and _is_steady(peaks[told:])
+            is_known = not self.in_crowds and _is_steady(peaks[told:])
             if number >= steps and (is_known or sum(self.seconds) > PATIENCE_SECONDS):
                 break
             is_crowded = self.in_crowds and number % 4 in CROWDED_STEPS
@@ -259,9 +254,18 @@ class Recorder:
         """Keep one step."""
         self._steps.append(tuple(events))
 
-    def recorded(self, batch_size: int, peak_bytes: int) -> Recorded:
-        """Return all that was kept, with the lowest peak of the steps."""
-        return Recorded(batch_size, self._batch, self._held, tuple(self._steps), peak_bytes)
+    def recorded(
+        self, batch_size: int, peaks: Sequence[int], elsewhere_bytes: int | None
+    ) -> Recorded:
+        """Return all that was kept, with the peaks of these steps and of some in other orders."""
+        return Recorded(
+            batch_size,
+            self._batch,
+            self._held,
+            tuple(self._steps),
+            min(peaks),
+            elsewhere_bytes,
+        )
 
 
 def batch_bytes(data: Any) -> int:

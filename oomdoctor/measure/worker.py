@@ -30,7 +30,7 @@ from oomdoctor.measure.foresee import Recorded, foresee
 from oomdoctor.measure.luck import Orders
 from oomdoctor.measure.own_code import digest_of_model
 from oomdoctor.measure.prior import prior_of
-from oomdoctor.measure.redraw import draw, draws
+from oomdoctor.measure.redraw import DRAWS, draw, draws
 from oomdoctor.measure.settle import Start, brought_into, settle, start_of
 from oomdoctor.measure.spec import ModelSpec, Trial
 from oomdoctor.measure.step import Step
@@ -39,9 +39,9 @@ from oomdoctor.measure.trial import Recorder, oom_line, run_trial, worse
 MORE_FORESEEN = 10
 """So many steps are played after the recorded ones where no two are alike (`prolong.py`)."""
 
-LOOP_EXCESS = 1.03
-"""A step with a loop is taken to need so many times as much in an unlucky process. Of eight, seven
-trained a recurrent network with 325 samples; two took 187 and 193 MiB in their first step."""
+LOOP_DRAWS, OTHER_DRAWS = 3, 2
+"""In so many new orders a size is judged where the step has a loop (`redraw.py`), and in so many is
+seen how much more than a recorded step it may take."""
 
 FIRST_STEPS = 3
 """In other draws up to so many small steps come first: each moves variables elsewhere."""
@@ -87,6 +87,8 @@ class Serving:
         self.orders: Orders | None = None
         self.starts: list[Start] = []
         """What variables hold before the first step."""
+        self.drawn = DRAWS
+        """The last draw that was made; those up to the first of them are used again."""
         self.unlucky = 0
         """The draw in which the last size failed that did."""
 
@@ -168,12 +170,11 @@ class Serving:
         step = self._step(request.kind)
         recorder = Recorder() if request.record and self.regions else None
         trial = None
-        for number in draws(self.unlucky) if request.thorough else [0]:
+        for number, first in self._orders(step, request, share):
             draw(number)
-            first = range(1, 2 + number % FIRST_STEPS) if request.settled else ()
             if request.settled and self.regions:
                 settle(self.starts, self.regions)
-            found = self._run(step, request, share, first, recorder)
+            found = self._run(step, request, share, number, first, recorder)
             trial = found if trial is None else worse(trial, found)
             if trial.outcome != "fits":
                 self.unlucky = number
@@ -182,15 +183,50 @@ class Serving:
         assert trial is not None
         if recorder is not None and trial.outcome == "fits":
             assert trial.first_step_peak_bytes is not None
-            lowest = min([trial.first_step_peak_bytes, *trial.step_peaks])
-            self.recorded.append(recorder.recorded(share, lowest))
+            peaks = [trial.first_step_peak_bytes, *trial.step_peaks]
+            elsewhere = self._peak_elsewhere(step, request, share) if request.more_steps else None
+            self.recorded.append(recorder.recorded(share, peaks, elsewhere))
         return trial
+
+    def _orders(self, step: Step, request: Request, share: int) -> list[tuple[int, range]]:
+        """Return the draws to run a size in, each with the small steps that come before it."""
+        if not request.settled:
+            return [(0, range(0))]
+        if self.regions and step.has_loop(share):
+            return self._new_orders(DRAWS if request.thorough else LOOP_DRAWS)
+        numbers = draws(self.unlucky) if request.thorough else [0]
+        return [(number, range(1, 2 + number % FIRST_STEPS)) for number in numbers]
+
+    def _new_orders(self, count: int) -> list[tuple[int, range]]:
+        """Return draws that no step has run in: every op counts as expensive again."""
+        first = self.drawn + 1
+        self.drawn += count
+        # As in `fit`, which begins with a whole batch, and after a step on one sample.
+        return [(first + index, range(1, 1 + index % 2)) for index in range(count)]
+
+    def _peak_elsewhere(self, step: Step, request: Request, share: int) -> int | None:
+        """Return the highest peak in other orders, for a loop, which recording itself changes.
+
+        What is recorded takes longer, so ops that would count as cheap do not.
+        """
+        if not step.has_loop(share):
+            return None
+        plain = msgspec.structs.replace(request, record=False, settled=True)
+        peaks = []
+        for number, _ in self._new_orders(OTHER_DRAWS):
+            draw(number)
+            settle(self.starts, self.regions)
+            trial = self._run(step, plain, share, number, (), None)
+            peaks += [trial.first_step_peak_bytes or 0, *trial.step_peaks]
+        draw(0)
+        return max(peaks) or None
 
     def _run(
         self,
         step: Step,
         request: Request,
         share: int,
+        number: int,
         first: Iterable[int],
         recorder: Recorder | None,
     ) -> Trial:
@@ -204,7 +240,9 @@ class Serving:
             ballast=self.ballast,
             batches_ahead=request.batches_ahead,
             first=first,
-            more_steps=0 if request.thorough else request.more_steps,  # another draw tells more
+            more_steps=0
+            if number or request.thorough
+            else request.more_steps,  # another draw tells more
             last=-(-request.last // self.spec.replicas),
             validation=self._validation() if request.settled else None,
             anew=request.settled or request.record,
@@ -234,11 +272,10 @@ class Serving:
         replicas = self.spec.replicas
         has_loop = self._step("train").has_loop(main.batch_size)
         more_steps = MORE_FORESEEN if has_loop or has_turns() else 0
-        limit_bytes = int(request.limit_bytes / (LOOP_EXCESS if has_loop else 1))
         found = foresee(main, other, self.regions, more_steps).largest(
-            limit_bytes,
+            request.limit_bytes,
             lowest=-(-request.lowest // replicas),
-            highest=request.highest // replicas,
+            highest=min(request.highest // replicas, main.most_elsewhere(request.limit_bytes)),
             batches_ahead=request.batches_ahead,
             excess=self._excess(main),
         )
@@ -248,8 +285,7 @@ class Serving:
         """Return how many times as much as here a batch takes in an unlucky process."""
         if self.orders is None:
             return 1.0
-        held_bytes = sum(size for _, size in main.held)
-        return self.orders.excess(main.batch_size, main.peak_bytes, held_bytes)
+        return self.orders.excess(main.batch_size, main.peak_bytes, main.held_bytes)
 
 
 def main(arguments: list[str]) -> None:
