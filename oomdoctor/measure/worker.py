@@ -240,9 +240,8 @@ class Serving:
             ballast=self.ballast,
             batches_ahead=request.batches_ahead,
             first=first,
-            more_steps=0
-            if number or request.thorough
-            else request.more_steps,  # another draw tells more
+            # Where there are other draws, those tell more than further steps.
+            more_steps=0 if number or request.thorough else request.more_steps,
             last=-(-request.last // self.spec.replicas),
             validation=self._validation() if request.settled else None,
             anew=request.settled or request.record,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from oomdoctor.measure.foresee import FIRST_NUMBER, Foresight, Recorded, foresee
 from oomdoctor.measure.replay import Event
+from oomdoctor.measure.spec import MAX_BATCH_SIZE
 
 KIB = 1024
 MIB = 2**20
@@ -44,6 +45,13 @@ def test_the_largest_size_follows_from_two_smaller_ones():
     assert foresight.largest(105 * MIB, lowest=1, highest=1000) == 50
     assert foresight.fits(50, 105 * MIB)
     assert not foresight.fits(51, 105 * MIB)
+
+
+def test_a_higher_peak_in_another_order_bounds_the_size():
+    seen = replace(recorded(8), elsewhere_bytes=24 * MIB)  # beside the variable 2.5 MiB a sample
+    assert seen.most_elsewhere(104 * MIB) == 40
+    assert seen.most_elsewhere(3 * MIB) == 0
+    assert recorded(8).most_elsewhere(MIB) == MAX_BATCH_SIZE
 
 
 def test_batches_that_wait_take_their_part():
