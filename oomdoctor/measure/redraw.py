@@ -11,8 +11,8 @@ once, and hands the others to a thread. At first it takes all of them to be expe
 that by a tenth with each run, so after some ninety runs the cheap ones change over. Ops of a loop
 are there within a step or two, and while some have changed over and others have not, more rounds
 are held: of twelve young orders of a recurrent network with 60 rounds, seven took 197 MiB in their
-second step, and none more than 188 once it was old. Under the profiler, which makes ops slower, it
-does not happen. `fit` begins young, so a step with a loop is judged in orders never used before.
+second step, and all of them 177 to 190 in the fourth. Recorded steps did not show it, perhaps
+because the profiler makes ops slower. `fit` begins young, so a step with a loop is judged in orders never used before.
 """
 
 from __future__ import annotations
