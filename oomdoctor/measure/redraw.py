@@ -12,7 +12,8 @@ that by a tenth with each run, so after some ninety runs the cheap ones change o
 are there within a step or two, and while some have changed over and others have not, more rounds
 are held: of twelve young orders of a recurrent network with 60 rounds, seven took 197 MiB in their
 second step, and all of them 177 to 190 in the fourth. Recorded steps did not show it, perhaps
-because the profiler makes ops slower. `fit` begins young, so a step with a loop is judged in orders never used before.
+because the profiler makes ops slower. `fit` begins young, so a step with a loop is judged in orders
+never used before.
 """
 
 from __future__ import annotations
