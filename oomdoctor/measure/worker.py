@@ -88,7 +88,7 @@ class Serving:
         self.starts: list[Start] = []
         """What variables hold before the first step."""
         self.drawn = DRAWS
-        """The last draw that was made; those up to the first of them are used again."""
+        """The last new draw; the first ones are kept for sizes that are run in the same again."""
         self.unlucky = 0
         """The draw in which the last size failed that did."""
 
