@@ -220,7 +220,8 @@ class Recorded:
         if self.elsewhere_bytes is None:
             return MAX_BATCH_SIZE
         room = max(0, limit_bytes - self.held_bytes)
-        return self.batch_size * room // (self.elsewhere_bytes - self.held_bytes)
+        # Variables that share a buffer are counted each, so that nothing may be left for a batch.
+        return self.batch_size * room // max(1, self.elsewhere_bytes - self.held_bytes)
 
 
 def foresee(

@@ -51,6 +51,7 @@ def test_a_higher_peak_in_another_order_bounds_the_size():
     seen = replace(recorded(8), elsewhere_bytes=24 * MIB)  # beside the variable 2.5 MiB a sample
     assert seen.most_elsewhere(104 * MIB) == 40
     assert seen.most_elsewhere(3 * MIB) == 0
+    assert replace(seen, elsewhere_bytes=4 * MIB).most_elsewhere(104 * MIB) > 1000
     assert recorded(8).most_elsewhere(MIB) == MAX_BATCH_SIZE
 
 
