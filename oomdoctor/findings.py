@@ -141,6 +141,12 @@ class Finding:
     is_known: bool = False
     """Whether the baseline has it: it is shown, and fails nothing."""
 
+    def fails(self, fail_on: str) -> bool:
+        """Return whether it is new and at least as bad as `fail_on`, or `never`."""
+        if fail_on == "never" or self.outcome is not Outcome.FIRED or self.is_known:
+            return False
+        return self.severity.rank <= Severity(fail_on).rank
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report(Readable):
@@ -159,3 +165,13 @@ class Report(Readable):
     """What it was compared with: a machine's name, or the memory that was given."""
     parts: tuple[Report, ...] = ()
     """One report for each subject and target, where several were asked for at once."""
+
+    @property
+    def fired(self) -> tuple[Finding, ...]:
+        """What was found, without the rules that passed or lacked a fact."""
+        return tuple(finding for finding in self.findings if finding.outcome is Outcome.FIRED)
+
+    def fails(self, fail_on: str) -> bool:
+        """Return whether anything found is new and at least as bad as `fail_on`, or `never`."""
+        found = [finding for part in (self.parts or (self,)) for finding in part.findings]
+        return any(finding.fails(fail_on) for finding in found)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oomdoctor.errors import UsageError
-from oomdoctor.facts import Estimate, Facts, Machine
+from oomdoctor.facts import Diagnosis, Estimate, Facts, Footprint, Machine, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.units import format_bytes
 
@@ -17,28 +17,12 @@ def conclude(
 ) -> Report:
     """Return what the rules make of the facts, with the verdict."""
     from oomdoctor.advise.evaluate import advise
-    from oomdoctor.footprint.feeding import verdict_of
 
-    verdict = "unknown"
-    if facts.footprint is not None and facts.footprint.chosen is not None and facts.machine:
-        verdict = verdict_of(facts.footprint.chosen, has_gpu=bool(facts.machine.gpus))
-        is_partial = facts.inventory is not None and not facts.inventory.is_complete
-        if is_partial and verdict == "fits":
-            verdict = "unknown"  # what was not seen may be what does not fit
-    if facts.estimate is not None and facts.machine is not None:
-        verdict = _verdict_of_step(facts.estimate, facts.machine)
-    if facts.tuning is not None:
-        verdict = "fits"
-    if facts.diagnosis is not None:
-        from oomdoctor.diagnose.run import verdict_of as verdict_of_diagnosis
-
-        verdict = verdict_of_diagnosis(facts.diagnosis)
-    findings = advise(facts, read_rules(rules), **how)
     return Report(
         command=command,
-        verdict=verdict,
+        verdict=_verdict(facts),
         facts=facts,
-        findings=findings,
+        findings=advise(facts, read_rules(rules), **how),
         subject=subject,
         target=None if facts.machine is None else target_name(facts.machine),
     )
@@ -79,6 +63,31 @@ def target_name(machine: Machine) -> str:
     if machine.name is None:
         return " and ".join(given) or "this machine"
     return f"{machine.name} with {' and '.join(given)}" if given else machine.name
+
+
+def _verdict(facts: Facts) -> str:
+    deciding, machine = facts.deciding, facts.machine
+    if isinstance(deciding, Diagnosis):
+        from oomdoctor.diagnose.run import verdict_of
+
+        return verdict_of(deciding)
+    if isinstance(deciding, Tuning):
+        return "fits"
+    if isinstance(deciding, Estimate) and machine is not None:
+        return _verdict_of_step(deciding, machine)
+    if isinstance(deciding, Footprint):
+        return _verdict_of_data(deciding, facts)
+    return "unknown"
+
+
+def _verdict_of_data(footprint: Footprint, facts: Facts) -> str:
+    from oomdoctor.footprint.feeding import verdict_of
+
+    assert footprint.chosen is not None
+    verdict = verdict_of(footprint.chosen, has_gpu=bool(facts.machine and facts.machine.gpus))
+    is_partial = facts.inventory is not None and not facts.inventory.is_complete
+    # What was not seen may be what does not fit.
+    return "unknown" if is_partial and verdict == "fits" else verdict
 
 
 def _verdict_of_step(estimate: Estimate, machine: Machine) -> str:

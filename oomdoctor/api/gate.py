@@ -154,20 +154,17 @@ def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple
 
 def _with_verdict(report: Report) -> Report:
     """In a gate the verdict counts, also where the rule that explains it was left out."""
-    spoken = any(
-        finding.outcome is Outcome.FIRED and finding.severity is Severity.ERROR
-        for finding in report.findings
-    )
+    spoken = any(finding.severity is Severity.ERROR for finding in report.fired)
     if report.verdict != "does_not_fit" or spoken:
         return report
-    from oomdoctor.report.of_report import headline
+    from oomdoctor.report.headline import headline_of
 
     bad = Finding(
         rule=NO_RULE,
         name=NO_RULE,
         outcome=Outcome.FIRED,
         severity=Severity.ERROR,
-        message=headline(report),
+        message=headline_of(report).sentence,
         remedy="none",
     )
     return replace(report, findings=(bad, *report.findings))

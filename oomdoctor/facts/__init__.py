@@ -65,3 +65,21 @@ class Facts:
     scripts: Scripts | None = None
     versions: tuple[tuple[str, str], ...] = ()
     """Installed packages, such as ("tensorflow", "2.21.0"), read from their metadata."""
+
+    @property
+    def deciding(self) -> Comparison | Diagnosis | Tuning | Estimate | Scripts | Footprint | None:
+        """The fact that answers what was asked: the verdict and the headline are about it.
+
+        What happened comes before what was measured, and that before what was estimated. Code
+        decides where there is no data beside it, data where it is compared with a machine.
+        """
+        is_compared = self.footprint and self.footprint.chosen and self.machine
+        candidates = (
+            self.comparison,
+            self.diagnosis,
+            self.tuning,
+            self.estimate,
+            self.scripts if self.inventory is None else None,
+            self.footprint if is_compared else None,
+        )
+        return next((fact for fact in candidates if fact is not None), None)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from oomdoctor.findings import Finding, Outcome, Report, Severity
 from oomdoctor.report.escape import printable
+from oomdoctor.report.headline import headline_of
 from oomdoctor.report.of_gate import part_name
-from oomdoctor.report.of_report import headline
 
 DEFAULT_ANCHOR = "pyproject.toml"
 
@@ -62,7 +62,6 @@ class Suite:
     """What was examined, compared with one target."""
 
     name: str
-    state: str
     headline: str
     problems: tuple[Problem, ...]
     passed: tuple[str, ...]
@@ -112,19 +111,11 @@ def list_problems(
     return Listing(suites=suites, rules=tuple(known[rule] for rule in used if rule in known))
 
 
-def fails(finding: Finding, fail_on: str) -> bool:
-    """Return whether a finding is at least as bad as `fail_on`, and new."""
-    if fail_on == "never" or finding.outcome is not Outcome.FIRED or finding.is_known:
-        return False
-    return finding.severity.rank <= Severity(fail_on).rank
-
-
 def fingerprints_of(report: Report, root: str) -> Iterator[tuple[Finding, str]]:
     """Yield what fired in one report, each with its fingerprint."""
     names, place = _Fingerprints(), _Place(root, DEFAULT_ANCHOR)
-    for finding in report.findings:
-        if finding.outcome is Outcome.FIRED:
-            yield finding, names.of(report, finding, place)
+    for finding in report.fired:
+        yield finding, names.of(report, finding, place)
 
 
 class _Place:
@@ -169,14 +160,12 @@ class _Fingerprints:
 def _suite(report: Report, place: _Place, names: _Fingerprints, fail_on: str) -> Suite:
     problems = [
         _problem(finding, place, names.of(report, finding, place), fail_on)
-        for finding in report.findings
-        if finding.outcome is Outcome.FIRED
+        for finding in report.fired
     ]
     unknown = [f for f in report.findings if f.outcome is Outcome.UNKNOWN]
     return Suite(
         name=part_name(report),
-        state=report.verdict,
-        headline=printable(headline(report)),
+        headline=printable(headline_of(report).sentence),
         problems=tuple(problems),
         passed=tuple(
             f"{finding.rule} {finding.name}"
@@ -202,6 +191,6 @@ def _problem(finding: Finding, place: _Place, fingerprint: str, fail_on: str) ->
         line=line,
         column=column,
         fingerprint=fingerprint,
-        fails=fails(finding, fail_on),
+        fails=finding.fails(fail_on),
         is_known=finding.is_known,
     )

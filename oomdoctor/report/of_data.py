@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.facts import Feeding, FileGroup, Footprint, Inventory
+from oomdoctor.findings import Report
 from oomdoctor.report.escape import printable, shorten
 from oomdoctor.report.view import SYMBOLS, Line, Table, View
 from oomdoctor.units import format_bytes
@@ -11,6 +12,51 @@ MAX_GROUPS = 12
 MAX_NAME = 26
 MISLEADING_EXPANSION = 5
 """Decoded over stored from which the size on disk is worth a word."""
+
+
+_WAYS_IN_WORDS = {
+    "memory": "loaded whole",
+    "device": "loaded whole and copied to the GPU by `fit`",
+    "stream": "streamed in batches",
+    "mixed": "fed as is usual for each kind",
+}
+
+
+def headline(report: Report) -> str:
+    """Return whether the data fits, fed as it was asked for, in one sentence."""
+    facts = report.facts
+    footprint, machine, inventory = facts.footprint, facts.machine, facts.inventory
+    assert footprint is not None
+    assert footprint.chosen is not None
+    assert machine is not None
+    chosen = footprint.chosen
+    how = _WAYS_IN_WORDS[chosen.way]
+    if inventory is not None and not inventory.is_complete:
+        how = f"the scan was interrupted; of what was seen, {how}"
+    takes = f"the data and TensorFlow take {format_bytes(chosen.ram_bytes)} of RAM"
+    if report.verdict == "fits":
+        also = f" and {format_bytes(chosen.vram_bytes)} of GPU memory" if machine.gpus else ""
+        return f"It fits: {how}, {takes}{also}."
+    if chosen.ram_verdict == "does_not_fit":
+        need, free = _apart(chosen.ram_bytes, machine.ram.available_bytes)
+        return (
+            f"It does not fit: {how}, the data and TensorFlow take {need} of RAM; "
+            f"{free} is available."
+        )
+    if report.verdict == "does_not_fit":
+        need, free = _apart(chosen.vram_bytes, machine.usable_vram_bytes)
+        return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
+    if chosen.ram_bytes is None:
+        return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
+    return f"Whether it fits is not known: {how}, {takes}."
+
+
+def _apart(one: int | None, other: int | None) -> tuple[str, str]:
+    """Return two sizes as words that differ where the sizes do."""
+    words = format_bytes(one), format_bytes(other)
+    if one is None or other is None or one == other or words[0] != words[1]:
+        return words
+    return f"{one:,} bytes", f"{other:,} bytes"
 
 
 def data_line(inventory: Inventory) -> Line:

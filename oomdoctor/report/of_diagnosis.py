@@ -30,19 +30,20 @@ CAUSES_IN_WORDS = {
 }
 
 
-def headline(diagnosis: Diagnosis) -> str:
-    """Return the verdict as a sentence."""
+_NOTHING = {
+    "nothing": "Nothing ran out",
+    "nothing yet": "Nothing ran out yet",
+    "nothing that the log shows": "Nothing ran out that the log shows",
+    "nothing that can be told": "What ran out cannot be told",
+}
+"""How a summary that names nothing begins, and how the sentence does."""
+
+
+def headline(diagnosis: Diagnosis) -> tuple[str | None, str]:
+    """Return what the sentence is about, where it does not say so itself, and the sentence."""
     said = printable(diagnosis.summary)
-    for start in (
-        "nothing that the log shows",
-        "nothing that can be told",
-        "nothing yet",
-        "nothing",
-    ):
-        if said.startswith(f"{start}:"):
-            rest = said[len(start) + 1 :]
-            return f"{start.capitalize().replace('thing', 'thing ran out', 1)}:{rest}"
-    return f"What ran out: {said}"
+    start, _, rest = said.partition(": ")
+    return (None, f"{_NOTHING[start]}: {rest}") if start in _NOTHING else ("What ran out", said)
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:

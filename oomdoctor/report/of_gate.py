@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from oomdoctor.facts import Growth
-from oomdoctor.findings import Finding, Outcome, Report, Severity
+from oomdoctor.findings import Finding, Report, Severity
 from oomdoctor.report.escape import printable, shorten
-from oomdoctor.report.of_scripts import where
+from oomdoctor.report.of_findings import remedy, where
 from oomdoctor.report.view import SYMBOLS, Remedy, Table
 from oomdoctor.units import format_bytes
 
@@ -51,7 +51,7 @@ def new_errors(report: Report) -> int:
         {
             (finding.rule, part.subject, finding.location)
             for part in report.parts
-            for finding in _fired(part)
+            for finding in part.fired
             if finding.severity is Severity.ERROR and not finding.is_known
         }
     )
@@ -77,12 +77,10 @@ def growth_tables(report: Report) -> list[Table]:
 
 def remedies(report: Report, *, most: int | None) -> tuple[tuple[Remedy, ...], int]:
     """Return what to change first, and how many more there are: new errors before the rest."""
-    from oomdoctor.report.of_report import remedy
-
     found: dict[str, Finding] = {}
     places: dict[str, dict[str, None]] = {}
     for part in report.parts:
-        for finding in _fired(part):
+        for finding in part.fired:
             if not finding.is_known and finding.fix is not None:
                 found.setdefault(finding.rule, finding)
                 place = where(finding.location) if finding.location else part.subject
@@ -96,10 +94,6 @@ def remedies(report: Report, *, most: int | None) -> tuple[tuple[Remedy, ...], i
 def _first(places: list[str]) -> str:
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return f"{places[0]}{more}: "
-
-
-def _fired(report: Report) -> list[Finding]:
-    return [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
 
 
 def _table(target: str | None, parts: list[Report]) -> Table:
@@ -151,14 +145,13 @@ def _needs(part: Report) -> tuple[str, str]:
 
 
 def _counts(part: Report) -> str:
-    fired = _fired(part)
-    new = [finding for finding in fired if not finding.is_known]
+    new = [finding for finding in part.fired if not finding.is_known]
     words = []
     for severity in Severity:
         count = sum(finding.severity is severity for finding in new)
         if count and severity is not Severity.INFO:
             words.append(f"{count} {severity.value}{'' if count == 1 else 's'}")
-    known = len(fired) - len(new)
+    known = len(part.fired) - len(new)
     return ", ".join(words + ([f"{known} known"] if known else [])) or "–"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oomdoctor.facts import Diagnosis
 from oomdoctor.recording import End, Growth, Phase, Profile, Recording
 from oomdoctor.report.escape import printable
 from oomdoctor.report.view import Line, Table, View
@@ -20,18 +19,6 @@ KINDS_IN_WORDS = {
     "flat": "nothing worth the name",
     "unclear": "it cannot be told what",
 }
-
-
-def headline(profile: Profile, diagnosis: Diagnosis) -> str:
-    """Return the verdict as a sentence."""
-    said = printable(diagnosis.summary)
-    for start in ("nothing yet", "nothing that can be told", "nothing"):
-        if said.startswith(f"{start}:"):
-            told = {"nothing yet": "Nothing ran out yet", "nothing": "Nothing ran out"}.get(
-                start, "What ran out cannot be told"
-            )
-            return told + said[len(start) :]
-    return f"What ran out: {said}"
 
 
 def profile_lines(profile: Profile) -> list[Line]:

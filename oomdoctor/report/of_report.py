@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
-from oomdoctor.facts import Estimate
-from oomdoctor.findings import Finding, Outcome, Report
+from oomdoctor.findings import Outcome, Report
 from oomdoctor.report import (
     of_comparison,
     of_data,
     of_diagnosis,
     of_estimate,
+    of_findings,
     of_gate,
     of_machine,
     of_profile,
@@ -19,10 +18,9 @@ from oomdoctor.report import (
     of_tuning,
 )
 from oomdoctor.report.escape import printable
-from oomdoctor.report.view import Line, Remedy, Table, View
-from oomdoctor.units import format_bytes
-
-MAX_REMEDIES = 3
+from oomdoctor.report.headline import headline_of
+from oomdoctor.report.of_findings import MAX_REMEDIES
+from oomdoctor.report.view import Line, Table, View
 
 
 def view_report(report: Report, *, verbose: bool = False) -> View:
@@ -34,8 +32,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
     if report.parts:
         return _view_gate(report, verbose=verbose)
     facts = report.facts
-    fired = [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
-    fired = of_scripts.once_for_each_rule(fired)
+    head = headline_of(report)
+    fired = of_findings.once_for_each_rule(report.fired)
     shown = fired if verbose else fired[:MAX_REMEDIES]
     is_code_alone = of_scripts.is_code_alone(report)
     places, more_places = of_scripts.places(report, verbose=verbose)
@@ -71,25 +69,28 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables.append(of_data.stages_table(facts.footprint))
     return View(
         title=f"oomdoctor {report.command}",
-        state=of_scripts.state(report) if is_code_alone else _state(report),
-        headline=headline(report),
+        state=head.state,
+        headline=head.sentence,
         lines=tuple(lines),
         tables=tuple(table for table in tables if table.rows),
         places=places,
         more_places=more_places,
-        remedies=tuple(remedy(finding) for finding in shown),
+        remedies=tuple(of_findings.remedy(finding) for finding in shown),
         more_remedies=len(fired) - len(shown),
-        trade_offs=_trade_off_table(shown) if len(shown) > 1 and not is_code_alone else None,
+        trade_offs=of_findings.trade_off_table(shown)
+        if len(shown) > 1 and not is_code_alone
+        else None,
         notes=_notes(report, verbose=verbose),
     )
 
 
 def _view_gate(report: Report, *, verbose: bool) -> View:
+    head = headline_of(report)
     shown, more = of_gate.remedies(report, most=None if verbose else MAX_REMEDIES)
     return View(
         title=f"oomdoctor {report.command}",
-        state=of_gate.state(report),
-        headline=headline(report),
+        state=head.state,
+        headline=head.sentence,
         tables=tuple(of_gate.target_tables(report) + of_gate.growth_tables(report)),
         remedies=shown,
         more_remedies=more,
@@ -102,121 +103,6 @@ def part_views(report: Report, *, with_good: bool) -> tuple[View, ...]:
     """Return a view of each part; those that fit and have no remedy only where asked for."""
     views = [replace(view_report(part), title=of_gate.part_name(part)) for part in report.parts]
     return tuple(view for view in views if with_good or view.state != "fits" or view.remedies)
-
-
-def headline(report: Report) -> str:
-    """Return the verdict in one sentence."""
-    if report.parts:
-        return of_gate.headline(report)
-    footprint, machine = report.facts.footprint, report.facts.machine
-    if report.facts.profile is not None and report.facts.diagnosis is not None:
-        return of_profile.headline(report.facts.profile, report.facts.diagnosis)
-    if report.facts.diagnosis is not None:
-        return of_diagnosis.headline(report.facts.diagnosis)
-    if report.facts.tuning is not None:
-        return of_tuning.headline(report.facts.tuning)
-    if report.facts.estimate is not None:
-        return _headline_of_step(report.verdict, report.facts.estimate)
-    if of_scripts.is_code_alone(report):
-        return of_scripts.headline(report)
-    if footprint is None or machine is None or footprint.chosen is None:
-        return {"fits": "It fits.", "does_not_fit": "It does not fit."}.get(
-            report.verdict, "Whether it fits is not known."
-        )
-    chosen = footprint.chosen
-    how = _WAYS_IN_WORDS[chosen.way]
-    inventory = report.facts.inventory
-    if inventory is not None and not inventory.is_complete:
-        how = f"the scan was interrupted; of what was seen, {how}"
-    takes = f"the data and TensorFlow take {format_bytes(chosen.ram_bytes)} of RAM"
-    if report.verdict == "fits":
-        also = f" and {format_bytes(chosen.vram_bytes)} of GPU memory" if machine.gpus else ""
-        return f"It fits: {how}, {takes}{also}."
-    if chosen.ram_verdict == "does_not_fit":
-        need, free = _apart(chosen.ram_bytes, machine.ram.available_bytes)
-        return (
-            f"It does not fit: {how}, the data and TensorFlow take {need} of RAM; "
-            f"{free} is available."
-        )
-    if report.verdict == "does_not_fit":
-        need, free = _apart(chosen.vram_bytes, machine.usable_vram_bytes)
-        return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
-    if chosen.ram_bytes is None:
-        return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
-    return f"Whether it fits is not known: {how}, {takes}."
-
-
-def _state(report: Report) -> str:
-    """The verdict; a recorded run that ended well though memory grew deserves a warning."""
-    diagnosis = report.facts.diagnosis
-    if report.facts.profile is None or diagnosis is None or report.verdict != "fits":
-        return report.verdict
-    return "warning" if diagnosis.cause in ("leak", "pipeline_buffer") else "fits"
-
-
-def _headline_of_step(verdict: str, estimate: Estimate) -> str:
-    answer = {"fits": "It fits", "does_not_fit": "It does not fit"}.get(verdict, "Too close to say")
-    told = of_estimate.headline(estimate)
-    return f"{answer}: {told[0].lower()}{told[1:]}"
-
-
-def _apart(one: int | None, other: int | None) -> tuple[str, str]:
-    """Return two sizes as words that differ where the sizes do."""
-    words = format_bytes(one), format_bytes(other)
-    if one is None or other is None or one == other or words[0] != words[1]:
-        return words
-    return f"{one:,} bytes", f"{other:,} bytes"
-
-
-_WAYS_IN_WORDS = {
-    "memory": "loaded whole",
-    "device": "loaded whole and copied to the GPU by `fit`",
-    "stream": "streamed in batches",
-    "mixed": "fed as is usual for each kind",
-}
-
-
-def remedy(finding: Finding, *, where: str = "") -> Remedy:
-    """Return one finding as a thing to change."""
-    gains = []
-    if finding.saves_bytes is not None and finding.saves_bytes > 0:
-        gains.append(f"saves {format_bytes(finding.saves_bytes)}")
-    if finding.makes_it_fit:
-        gains.append("makes it fit")
-    if finding.is_known:
-        gains.append("known")
-    return Remedy(
-        state={"error": "does_not_fit", "warning": "warning"}.get(finding.severity.value, "info"),
-        title=finding.fix.title if finding.fix else finding.name,
-        message=printable(where) + finding.message,
-        gain=", ".join(gains),
-        code=finding.fix.code if finding.fix else "",
-        rule=finding.rule,
-    )
-
-
-def _trade_off_table(findings: list[Finding]) -> Table:
-    rows = [
-        (
-            f"{number}. {finding.remedy}",
-            format_bytes(finding.saves_bytes) if finding.saves_bytes is not None else "–",
-            _first_clause(finding.cost.speed),
-            "all" if finding.cost.whole_dataset else "part",
-            finding.cost.effort,
-        )
-        for number, finding in enumerate(findings, 1)
-        if finding.cost is not None
-    ]
-    return Table(
-        title="What each remedy costs",
-        headers=("remedy", "saves", "speed", "data", "effort"),
-        rows=tuple(rows),
-    )
-
-
-def _first_clause(sentence: str) -> str:
-    """Return what a table has room for; the rule's page has the whole sentence."""
-    return re.split(r"[,;:.]", sentence, maxsplit=1)[0]
 
 
 def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
@@ -265,8 +151,8 @@ def _fixable(report: Report) -> list[str]:
     assert report.facts.scripts is not None
     fired = {
         (at.file, at.cell, at.line, at.column)
-        for finding in report.findings
-        if finding.outcome is Outcome.FIRED and (at := finding.location) is not None
+        for finding in report.fired
+        if (at := finding.location) is not None
     }
     count = sum(
         match.is_fixable and (match.file, match.cell, match.line, match.column) in fired

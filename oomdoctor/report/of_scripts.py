@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from oomdoctor.findings import Finding, Location, Outcome, Report
+from oomdoctor.facts import Scripts
+from oomdoctor.findings import Finding, Report
 from oomdoctor.report.escape import printable
+from oomdoctor.report.of_findings import STATES, where
 from oomdoctor.report.view import Line, Place
 
 MAX_PLACES = 30
-MAX_NAMED = 3
-STATES = {"error": "does_not_fit", "warning": "warning", "info": "info"}
 
 
 def is_code_alone(report: Report) -> bool:
     """Return whether a report is about scripts and nothing else."""
-    return report.facts.scripts is not None and report.facts.inventory is None
+    return isinstance(report.facts.deciding, Scripts)
 
 
 def state(report: Report) -> str:
@@ -69,40 +66,12 @@ def places(report: Report, *, verbose: bool) -> tuple[tuple[Place, ...], int]:
     return made, len(found) - len(shown)
 
 
-def where(location: Location) -> str:
-    """Return a place as editors read it, `train.py:12:5`; a notebook's names the cell."""
-    cell = "" if location.cell is None else f":cell {location.cell}"
-    return printable(f"{location.file}{cell}:{location.line}:{location.column}")
-
-
-def once_for_each_rule(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings with those about code once for each rule, with the places as message."""
-    by_rule: dict[str, list[Location]] = {}
-    for finding in findings:
-        if finding.location is not None:
-            by_rule.setdefault(finding.rule, []).append(finding.location)
-    kept = []
-    for finding in findings:
-        if finding.location is None:
-            kept.append(finding)
-        elif finding.rule in by_rule:
-            at = by_rule.pop(finding.rule)
-            more = f" and {len(at) - MAX_NAMED} more" if len(at) > MAX_NAMED else ""
-            named = ", ".join(where(location) for location in at[:MAX_NAMED])
-            kept.append(replace(finding, message=f"At {named}{more}."))
-    return kept
-
-
 def _unchecked(report: Report) -> int:
     return report.facts.scripts.unchecked if report.facts.scripts else 0
 
 
 def _fired(report: Report) -> list[Finding]:
-    return [
-        finding
-        for finding in report.findings
-        if finding.outcome is Outcome.FIRED and finding.location is not None
-    ]
+    return [finding for finding in report.fired if finding.location is not None]
 
 
 def _order(finding: Finding) -> tuple[str, int, int, int]:

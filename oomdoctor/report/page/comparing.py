@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from oomdoctor._version import __version__
-from oomdoctor.comparison import Change, Comparison, how_ended
+from oomdoctor.comparison import Change, how_ended
 from oomdoctor.findings import Report
 from oomdoctor.report import text
+from oomdoctor.report.headline import headline_of
 from oomdoctor.report.of_comparison import row, view_comparison
-from oomdoctor.report.of_report import headline
 from oomdoctor.report.page import chart, frame
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
-from oomdoctor.report.page.parts import code_block, folded, section
+from oomdoctor.report.page.parts import banner, code_block, folded, section
 from oomdoctor.report.page.words import duration
-from oomdoctor.report.view import SYMBOLS
 
 _LOWER_IS_BETTER = ("bytes", "seconds")
 _NEITHER = ("ram_limit_bytes", "device_limit_bytes", "seconds")
@@ -29,16 +28,17 @@ def render(report: Report) -> str:
     one, other = (part.facts.profile for part in report.parts)
     assert one is not None
     assert other is not None
+    head = headline_of(report)
     charts = chart.comparison_charts(one, other)
     places = [
         tag("div", class_="chart", data_chart=str(number), data_group="run")
         for number in range(len(charts))
     ]
     hint = "Each run from its own start. Drag to zoom, double-click to see all again."
-    as_text = text.render(view_comparison(comparison, report.verdict))
+    as_text = text.render(view_comparison(comparison, head.state))
     body = join(
         tag("header", tag("span", "oomdoctor profile --compare", class_="brand")),
-        _hero(comparison, report.verdict),
+        banner(head.state, "What changed", head.text),
         tag("div", *(_run(letter, part) for letter, part in zip("AB", report.parts, strict=True)),
             class_="tiles"),
         section("timeline", "Memory over time", *places, tag("p", hint, class_="hint")),
@@ -51,22 +51,6 @@ def render(report: Report) -> str:
     return frame.document("oomdoctor profile --compare", body, {"charts": charts, "step": None})
 
 
-def _hero(comparison: Comparison, state: str) -> Safe:
-    first, _, rest = comparison.summary.partition("; ")
-    first = first if first.endswith(".") or not rest else first + "."
-    rest = rest[:1].upper() + rest[1:]
-    return tag(
-        "section",
-        tag(
-            "div",
-            tag("p", tag("span", SYMBOLS[state], class_="symbol"), "What changed", class_="kicker"),
-            tag("h1", with_code(first)),
-            tag("p", with_code(rest), class_="rest") if rest else None,
-        ),
-        class_=f"hero {state}",
-    )
-
-
 def _run(letter: str, report: Report) -> Safe:
     profile = report.facts.profile
     assert profile is not None
@@ -77,7 +61,7 @@ def _run(letter: str, report: Report) -> Safe:
         "div",
         tag("span", tag("span", class_=f"swatch {colour}"), f"Run {letter}", class_="label"),
         tag("code", " ".join(recording.command)[:400]),
-        tag("span", with_code(f"{ended}. {headline(report)}"), class_="told"),
+        tag("span", with_code(f"{ended}. {headline_of(report).sentence}"), class_="told"),
         tag("span", profile.folder or "", class_="told"),
         class_="tile",
     )

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from oomdoctor.report.page.markup import Child, Safe, join, tag
+from oomdoctor.report.page.markup import Child, Safe, join, tag, with_code
+from oomdoctor.report.view import SYMBOLS
 from oomdoctor.units import format_bytes
 
 
 def section(identity: str, title: str, *children: Child) -> Safe:
     """Return a part of the page under a heading."""
     return tag("section", tag("h2", title), *children, id=identity)
+
+
+def banner(state: str, kicker: str, said: str, beside: Child = None) -> Safe:
+    """Return what is seen first: a sentence large, what it says further below it."""
+    first, _, rest = said.partition("; ")
+    first = first[:1].upper() + first[1:]
+    first = first if first.endswith((".", "!")) or not rest else first + "."
+    rest = rest[:1].upper() + rest[1:]
+    return tag(
+        "section",
+        tag(
+            "div",
+            tag("p", tag("span", SYMBOLS[state], class_="symbol"), kicker, class_="kicker"),
+            tag("h1", with_code(first)),
+            tag("p", with_code(rest), class_="rest") if rest else None,
+        ),
+        beside,
+        class_=f"hero {state}",
+    )
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: str = "") -> Safe:

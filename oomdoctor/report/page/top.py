@@ -6,18 +6,14 @@ import time
 
 from oomdoctor.comparison import highest_device, highest_ram, how_ended
 from oomdoctor.facts import Diagnosis
-from oomdoctor.findings import Finding, Outcome, Report
+from oomdoctor.findings import Finding, Report
 from oomdoctor.recording import Profile, Recording
-from oomdoctor.report.of_report import headline, remedy
-from oomdoctor.report.of_scripts import once_for_each_rule
+from oomdoctor.report.headline import headline_of
+from oomdoctor.report.of_findings import MAX_REMEDIES, once_for_each_rule, remedy
 from oomdoctor.report.page import words
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
-from oomdoctor.report.page.parts import bar, code_block, folded, section
-from oomdoctor.report.view import SYMBOLS
+from oomdoctor.report.page.parts import banner, bar, code_block, folded, section
 from oomdoctor.units import format_bytes
-
-MAX_REMEDIES = 3
-_KICKER = "What ran out: "
 
 
 def name_of(recording: Recording) -> str:
@@ -44,38 +40,12 @@ def header(report: Report) -> Safe:
     )
 
 
-def state_of(report: Report) -> str:
-    """Return the verdict, or `warning` where the run ended well and yet something is wrong."""
-    diagnosis = report.facts.diagnosis
-    if report.verdict == "does_not_fit":
-        return report.verdict
-    if diagnosis is not None and diagnosis.cause in ("leak", "pipeline_buffer"):
-        return "warning"
-    return report.verdict
-
-
 def hero(report: Report) -> Safe:
     """Return the verdict, large, and the titles of what to do."""
-    told = headline(report)
-    kicker = "What ran out" if told.startswith(_KICKER) else "Verdict"
-    told = told.removeprefix(_KICKER)
-    first, _, rest = told.partition("; ")
-    first = first[:1].upper() + first[1:]
-    first = first if first.endswith((".", "!")) or not rest else first + "."
-    rest = rest[:1].upper() + rest[1:]
-    state = state_of(report)
-    fired = _fired(report)
-    return tag(
-        "section",
-        tag(
-            "div",
-            tag("p", tag("span", SYMBOLS[state], class_="symbol"), kicker, class_="kicker"),
-            tag("h1", with_code(first)),
-            tag("p", with_code(rest), class_="rest") if rest else None,
-        ),
-        _todo(fired[:MAX_REMEDIES]) if fired else None,
-        class_=f"hero {state}",
-    )
+    head = headline_of(report)
+    fired = once_for_each_rule(report.fired)
+    todo = _todo(fired[:MAX_REMEDIES]) if fired else None
+    return banner(head.state, head.topic or "Verdict", head.text, todo)
 
 
 def _todo(findings: list[Finding]) -> Safe:
@@ -182,7 +152,7 @@ def timeline(profile: Profile, count: int) -> Safe:
 
 def remedies(report: Report) -> Safe | None:
     """Return what to change, as code to copy; the first three, the rest folded."""
-    fired = _fired(report)
+    fired = once_for_each_rule(report.fired)
     if not fired:
         return None
     cards = [_card(number, finding) for number, finding in enumerate(fired, 1)]
@@ -216,10 +186,4 @@ def _card(number: int, finding: Finding) -> Safe:
         if costs
         else None,
         id=f"change-{number}",
-    )
-
-
-def _fired(report: Report) -> list[Finding]:
-    return once_for_each_rule(
-        [finding for finding in report.findings if finding.outcome is Outcome.FIRED]
     )
