@@ -94,8 +94,8 @@ def parse_image_size(size: object) -> tuple[int, ...]:
     return numbers
 
 
-def format_bytes(size_bytes: float | None) -> str:
-    """Return a size as a person reads it; an unknown size is the word "unknown".
+def format_bytes(size_bytes: float | None, *, unknown: str = "unknown") -> str:
+    """Return a size as a person reads it; tables write an unknown one as a dash.
 
     Example:
         >>> format_bytes(4396410000)
@@ -104,7 +104,7 @@ def format_bytes(size_bytes: float | None) -> str:
         'unknown'
     """
     if size_bytes is None:
-        return "unknown"
+        return unknown
     sign = "-" if size_bytes < 0 else ""
     value = abs(float(size_bytes))
     if value < KIB:

@@ -18,6 +18,16 @@ def printable(text: str) -> str:
     )
 
 
+def cut(text: str, width: int) -> str:
+    """Return text no wider than `width`, keeping its beginning, which says what it is.
+
+    Example:
+        >>> cut("python train.py --epochs 3", 10)
+        'python tr…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def shorten(text: str, width: int) -> str:
     """Return text no wider than `width`, keeping its end, which tells paths apart.
 

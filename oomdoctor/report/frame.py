@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -28,26 +29,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_PLAIN: dict[type, Callable[..., dict[str, Any]]] = {
+    Report: plain,
+    Machine: plain_machine,
+    Inventory: plain_inventory,
+    Footprint: plain_footprint,
+    Estimate: plain_estimate,
+    Tuning: plain_tuning,
+    Profile: plain_profile,
+    Recording: plain_recording,
+    Comparison: plain_comparison,
+}
+_ROWS = {
+    Report: "findings",
+    Machine: "gpus",
+    Inventory: "groups",
+    Footprint: "feedings",
+    Estimate: "layers",
+    Tuning: "trials",
+    Comparison: "changes",
+}
+"""Which of its plain values is a table."""
+
+
 def plain_value(value: Any) -> dict[str, Any]:
     """Return any value that oomdoctor hands out as plain values."""
-    if isinstance(value, Report):
-        return plain(value)
-    if isinstance(value, Machine):
-        return plain_machine(value)
-    if isinstance(value, Inventory):
-        return plain_inventory(value)
-    if isinstance(value, Tuning):
-        return plain_tuning(value)
-    if isinstance(value, Profile):
-        return plain_profile(value)
-    if isinstance(value, Recording):
-        return plain_recording(value)
-    if isinstance(value, Comparison):
-        return plain_comparison(value)
-    if isinstance(value, Estimate):
-        return plain_estimate(value)
-    assert isinstance(value, Footprint)
-    return plain_footprint(value)
+    return _PLAIN[type(value)](value)
 
 
 def frame(value: Any) -> pd.DataFrame:
@@ -61,14 +68,5 @@ def frame(value: Any) -> pd.DataFrame:
             timeline(value.samples) or [asdict(step) for step in value.steps]
         )
         return samples
-    rows = {
-        Report: "findings",
-        Machine: "gpus",
-        Inventory: "groups",
-        Footprint: "feedings",
-        Tuning: "trials",
-        Estimate: "layers",
-        Comparison: "changes",
-    }
-    table: pd.DataFrame = pd.DataFrame(plain_value(value)[rows[type(value)]])
+    table: pd.DataFrame = pd.DataFrame(plain_value(value)[_ROWS[type(value)]])
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.facts import Diagnosis
-from oomdoctor.report.escape import printable
+from oomdoctor.report.escape import cut, printable
 from oomdoctor.report.view import Line, Table
 from oomdoctor.units import format_bytes
 
@@ -56,8 +56,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
         if text:
             lines.append(Line(state="info", category=category, text=text))
     for number, text in diagnosis.evidence[:MAX_QUOTES]:
-        quote = printable(text)
-        quote = quote if len(quote) <= MAX_QUOTE else quote[: MAX_QUOTE - 1] + "…"
+        quote = cut(printable(text), MAX_QUOTE)
         lines.append(Line(state="info", category=f"line {number}", text=quote))
     return lines
 
@@ -104,7 +103,12 @@ def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
         headers=("chunks", "holds"),
         rows=tuple((what, format_bytes(size)) for what, size in diagnosis.holders),
     )
-    others = Table(
+    return [holders, others_table(diagnosis)]
+
+
+def others_table(diagnosis: Diagnosis) -> Table:
+    """Return what else it may have been."""
+    return Table(
         title="What else it may have been",
         headers=("cause", "sure", "because"),
         rows=tuple(
@@ -112,4 +116,3 @@ def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
             for other in diagnosis.alternatives
         ),
     )
-    return [holders, others]

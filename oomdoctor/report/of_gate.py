@@ -167,14 +167,11 @@ def _growth_table(subject: str, growth: Growth) -> Table:
     def signed(size: int) -> str:
         return f"{'+' if size > 0 else ''}{format_bytes(size)}"
 
-    def told(size: int | None) -> str:
-        return "–" if size is None else format_bytes(size)
-
     rows = [
         (
             shorten(printable(layer.name), MAX_SUBJECT),
-            told(layer.recorded_bytes),
-            told(layer.bytes_at_peak),
+            format_bytes(layer.recorded_bytes, unknown="–"),
+            format_bytes(layer.bytes_at_peak, unknown="–"),
             signed(layer.growth_bytes),
         )
         for layer in growth.layers[:MAX_LAYERS]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from oomdoctor.comparison import highest_ram
 from oomdoctor.recording import End, Growth, Phase, Profile, Recording
-from oomdoctor.report.escape import printable
+from oomdoctor.report.escape import cut, printable
 from oomdoctor.report.view import Line, Table, View
 from oomdoctor.units import format_bytes
 
 MAX_PHASES = 8
 MAX_LAYERS = 6
 MAX_SUSPECTS = 3
+MAX_COMMAND = 100
+
+NOT_SEEN = "not seen: the recording was cut off"
 
 KINDS_IN_WORDS = {
     "leak": "a leak",
@@ -52,8 +56,7 @@ def profile_lines(profile: Profile) -> list[Line]:
 
 
 def _ran(recording: Recording) -> str:
-    command = printable(" ".join(recording.command))
-    command = command if len(command) <= 100 else command[:99] + "…"
+    command = cut(printable(" ".join(recording.command)), MAX_COMMAND)
     samples = f"{recording.sample_count:,} samples, {recording.step_count:,} steps seen"
     return f"{command} ({recording.seconds:.1f} s, {samples})"
 
@@ -67,24 +70,32 @@ def _end_state(end: End | None) -> str:
 def _end(recording: Recording) -> str:
     end = recording.end
     if end is None:
-        return "not seen: the recording was cut off"
-    by = {
+        return NOT_SEEN
+    kills = f"; the container's oom_kill counter rose by {end.oom_kills}" if end.oom_kills else ""
+    during = printable(during_phase(recording))
+    return f"{who_ended(end)}{during}, exit code {end.exit_code}{kills}"
+
+
+def who_ended(end: End) -> str:
+    """Return who ended the run, as far as it is known."""
+    return {
         "cap": "killed at the cap of --ram",
         "kernel": "killed by the kernel for its memory",
         "user": "stopped from outside",
         "unknown": f"killed by {end.signal or 'a signal'}, nobody knows who sent it",
     }.get(end.killed_by or "", "ended by itself" if not end.signal else f"ended by {end.signal}")
+
+
+def during_phase(recording: Recording) -> str:
+    """Return in which phase a run failed, as the end of a clause; nothing if it ended well."""
     phase = recording.samples[-1].phase if recording.samples else None
-    during = f" during {printable(phase)}" if phase and end.exit_code else ""
-    kills = f"; the container's oom_kill counter rose by {end.oom_kills}" if end.oom_kills else ""
-    return f"{by}{during}, exit code {end.exit_code}{kills}"
+    failed = recording.end is not None and recording.end.exit_code
+    return f" during {phase}" if phase and failed else ""
 
 
 def _highest(recording: Recording) -> str:
     limit = recording.limit_of("host")
-    of_kernel = recording.end.peak_rss_bytes if recording.end else None
-    highest = max(recording.peak_rss_bytes or 0, of_kernel or 0)
-    told = f"{format_bytes(highest or None)} of RAM"
+    told = f"{format_bytes(highest_ram(recording))} of RAM"
     if limit is not None:
         told += f"; the limit is {format_bytes(limit.limit_bytes)} ({printable(limit.source)})"
     peaks = [one.allocator_peak_bytes for one in recording.steps if one.allocator_peak_bytes]
@@ -140,14 +151,23 @@ def profile_tables(profile: Profile, *, verbose: bool = False) -> list[Table]:
 
 
 def _phase_row(phase: Phase, seconds: float) -> tuple[str, ...]:
-    end = seconds if phase.end_seconds is None else phase.end_seconds
-    unfinished = " (not ended)" if phase.end_seconds is None else ""
     sizes = (phase.start_bytes, phase.end_bytes, phase.peak_bytes)
     return (
-        printable(phase.label) + unfinished,
-        f"{max(0.0, end - phase.start_seconds):.1f} s",
-        *("–" if size is None else format_bytes(size) for size in sizes),
+        printable(phase_name(phase)),
+        f"{phase_seconds(phase, seconds):.1f} s",
+        *(format_bytes(size, unknown="–") for size in sizes),
     )
+
+
+def phase_name(phase: Phase) -> str:
+    """Return what a phase is called, and whether the run ended in it."""
+    return phase.label + (" (not ended)" if phase.end_seconds is None else "")
+
+
+def phase_seconds(phase: Phase, seconds: float) -> float:
+    """Return how long a phase took, in a run of so many seconds."""
+    end = seconds if phase.end_seconds is None else phase.end_seconds
+    return max(0.0, end - phase.start_seconds)
 
 
 def view_profile(profile: Profile, *, verbose: bool = False) -> View:

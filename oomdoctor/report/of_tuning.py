@@ -89,7 +89,7 @@ def trials_table(trials: tuple[SizeTrial, ...], target_bytes: int) -> Table:
         return (
             f"{trial.batch_size:,}",
             f"{SYMBOLS['fits' if fits else 'does_not_fit']} {outcome}",
-            "–" if trial.peak_bytes is None else format_bytes(trial.peak_bytes),
+            format_bytes(trial.peak_bytes, unknown="–"),
             "–" if speed is None else f"{speed:,.0f}",
             "–" if trial.seconds is None else f"{trial.seconds:.1f} s",
         )

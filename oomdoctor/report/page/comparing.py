@@ -6,11 +6,13 @@ from oomdoctor._version import __version__
 from oomdoctor.comparison import Change, how_ended
 from oomdoctor.findings import Report
 from oomdoctor.report import text
+from oomdoctor.report.escape import cut
 from oomdoctor.report.headline import headline_of
 from oomdoctor.report.of_comparison import row, view_comparison
 from oomdoctor.report.page import chart, frame
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
 from oomdoctor.report.page.parts import banner, code_block, folded, section
+from oomdoctor.report.page.top import MAX_COMMAND
 from oomdoctor.report.page.words import duration
 
 _LOWER_IS_BETTER = ("bytes", "seconds")
@@ -60,7 +62,7 @@ def _run(letter: str, report: Report) -> Safe:
     return tag(
         "div",
         tag("span", tag("span", class_=f"swatch {colour}"), f"Run {letter}", class_="label"),
-        tag("code", " ".join(recording.command)[:400]),
+        tag("code", cut(" ".join(recording.command), MAX_COMMAND)),
         tag("span", with_code(f"{ended}. {headline_of(report).sentence}"), class_="told"),
         tag("span", profile.folder or "", class_="told"),
         class_="tile",

@@ -7,7 +7,8 @@ from oomdoctor.facts import Diagnosis
 from oomdoctor.findings import Report
 from oomdoctor.recording import End, Recording
 from oomdoctor.report import text
-from oomdoctor.report.of_diagnosis import CAUSES_IN_WORDS, diagnosis_lines
+from oomdoctor.report.of_diagnosis import diagnosis_lines, others_table
+from oomdoctor.report.of_profile import NOT_SEEN, who_ended
 from oomdoctor.report.of_report import view_report
 from oomdoctor.report.page import words
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
@@ -16,12 +17,6 @@ from oomdoctor.units import format_bytes
 
 MAX_ERROR = 20_000
 MAX_QUOTE = 2_000
-_KILLERS = {
-    "cap": "killed at the cap of --ram, by the profiler",
-    "kernel": "killed by the kernel for its memory",
-    "user": "stopped from outside",
-    "unknown": "killed; nobody knows by whom",
-}
 
 
 def last_words(report: Report) -> Safe:
@@ -45,9 +40,9 @@ def last_words(report: Report) -> Safe:
 def _how(recording: Recording) -> str:
     end = recording.end
     if end is None:
-        return "not seen: the recording was cut off"
-    how = _KILLERS.get(end.killed_by or "") or (f"by {end.signal}" if end.signal else "by itself")
-    return f"{how}, exit code {end.exit_code}, after {words.duration(end.seconds)}{_kills(end)}"
+        return NOT_SEEN
+    after = f"after {words.duration(end.seconds)}"
+    return f"{who_ended(end)}, exit code {end.exit_code}, {after}{_kills(end)}"
 
 
 def _kills(end: End) -> str:
@@ -81,11 +76,8 @@ def _evidence(diagnosis: Diagnosis) -> Safe | None:
 def _others(diagnosis: Diagnosis) -> Safe | None:
     if not diagnosis.alternatives:
         return None
-    rows = [
-        (CAUSES_IN_WORDS.get(other.cause, other.cause), f"{other.confidence:.0%}", other.why)
-        for other in diagnosis.alternatives
-    ]
-    return folded("What else it may have been", table(("cause", "sure", "because"), rows, " n "))
+    others = others_table(diagnosis)
+    return folded(others.title, table(others.headers, others.rows, " n "))
 
 
 def _error(error: str | None) -> Safe | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.recording import Growth, Phase, Profile
+from oomdoctor.report.of_profile import phase_name, phase_seconds
 from oomdoctor.report.page import words
 from oomdoctor.report.page.markup import Child, Safe, join, tag, with_code
 from oomdoctor.report.page.parts import bar, section, table
@@ -66,7 +67,7 @@ def _suspects(profile: Profile) -> Safe | None:
             tag("code", one.what),
             f"{one.count:,}",
             "–" if one.per_step is None else f"+{one.per_step:.2g}",
-            "–" if one.held_bytes is None else format_bytes(one.held_bytes),
+            format_bytes(one.held_bytes, unknown="–"),
             one.advice,
         )
         for one in suspects[:MAX_SUSPECTS]
@@ -99,17 +100,15 @@ def phases(profile: Profile) -> Safe | None:
 
 
 def _phase_row(phase: Phase, seconds: float, largest: int) -> tuple[Child, ...]:
-    end = seconds if phase.end_seconds is None else phase.end_seconds
-    unfinished = " (not ended)" if phase.end_seconds is None else ""
     sizes = (phase.start_bytes, phase.end_bytes, phase.peak_bytes)
     told: tuple[Child, ...] = ("–", "")
     if phase.start_bytes is not None and phase.end_bytes is not None:
         added = phase.end_bytes - phase.start_bytes
         told = (words.signed(added), bar(abs(added) / largest, "less" if added < 0 else ""))
     return (
-        phase.label + unfinished,
-        words.duration(max(0.0, end - phase.start_seconds)),
+        phase_name(phase),
+        words.duration(phase_seconds(phase, seconds)),
         "–" if phase.steps is None else f"{phase.steps:,}",
-        *("–" if size is None else format_bytes(size) for size in sizes),
+        *(format_bytes(size, unknown="–") for size in sizes),
         *told,
     )

@@ -8,19 +8,23 @@ from oomdoctor.comparison import highest_device, highest_ram, how_ended
 from oomdoctor.facts import Diagnosis
 from oomdoctor.findings import Finding, Report
 from oomdoctor.recording import Profile, Recording
+from oomdoctor.report.escape import cut
 from oomdoctor.report.headline import headline_of
 from oomdoctor.report.of_findings import MAX_REMEDIES, once_for_each_rule, remedy
+from oomdoctor.report.of_profile import during_phase
 from oomdoctor.report.page import words
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
 from oomdoctor.report.page.parts import banner, bar, code_block, folded, section
 from oomdoctor.units import format_bytes
 
+MAX_TITLE = 80
+MAX_COMMAND = 400
+
 
 def name_of(recording: Recording) -> str:
     """Return the command, short enough for a title."""
     words_ = recording.command[1:] if len(recording.command) > 1 else recording.command
-    told = " ".join(words_) or "a run"
-    return told if len(told) <= 80 else told[:79] + "…"
+    return cut(" ".join(words_) or "a run", MAX_TITLE)
 
 
 def header(report: Report) -> Safe:
@@ -30,8 +34,7 @@ def header(report: Report) -> Safe:
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(recording.started_at))
     versions = dict(recording.versions)
     known = [f"{name} {versions[name]}" for name in ("tensorflow", "keras") if name in versions]
-    command = " ".join(recording.command)
-    command = command if len(command) <= 400 else command[:399] + "…"
+    command = cut(" ".join(recording.command), MAX_COMMAND)
     return tag(
         "header",
         tag("span", "oomdoctor profile", class_="brand"),
@@ -112,9 +115,9 @@ def _end_tile(recording: Recording) -> Safe:
     end = recording.end
     if end is None:
         return _tile("End", how_ended(end).capitalize(), "the recording was cut off")
-    phase = recording.samples[-1].phase if recording.samples else None
-    during = f" during {phase}" if phase and end.exit_code else ""
-    told = f"exit code {end.exit_code}{during}, after {words.duration(end.seconds)}"
+    told = (
+        f"exit code {end.exit_code}{during_phase(recording)}, after {words.duration(end.seconds)}"
+    )
     return _tile("End", how_ended(end).capitalize(), told)
 
 
