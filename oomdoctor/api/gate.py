@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor.api.baseline import TOLERANCE, Baseline, grown
 from oomdoctor.api.conclude import conclude, installed, read_rules
 from oomdoctor.api.data import check
 from oomdoctor.facts import Facts, Machine
 from oomdoctor.findings import Finding, Outcome, Report, Severity
+
+if TYPE_CHECKING:
+    from oomdoctor.api.model import Estimating
 
 NO_RULE = "does-not-fit"
 """Stands in a rule's place where the verdict is bad and no rule has spoken."""
@@ -81,9 +84,8 @@ def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report,
     for data in plan.datasets:
         for reports, report in zip(on, _data_reports(data, plan, progress), strict=False):
             reports.append(report)
-    for model in plan.models:
-        for number, report in _model_reports(command, model, plan):
-            on[number].append(report)
+    for number, report in _reports_of_models(command, plan):
+        on[number].append(report)
     # Which of several datasets a script reads is not known.
     known = on[0][0].facts if len(plan.datasets) == 1 else None
     scripts = [_code_report(code, plan, known) for code in plan.scripts]
@@ -128,18 +130,33 @@ def _code_report(code: DataPlan, plan: Plan, data: Facts | None) -> Report:
     return replace(report, subject=code.name, target=None)
 
 
-def _model_reports(command: str, model: ModelPlan, plan: Plan) -> Iterator[tuple[int, Report]]:
-    from oomdoctor.api.model import simulate, traced_step
+def _reports_of_models(command: str, plan: Plan) -> Iterator[tuple[int, Report]]:
+    """Yield a report for each model, batch size and machine; one process builds all models."""
+    if not plan.models:
+        return
+    from oomdoctor.api.model import estimating, ram_to_build_in
+    from oomdoctor.runner.estimator import Estimator
 
-    traced = traced_step(
-        model.model, kind=model.kind, folder=model.folder, fresh=True, **model.how_trained
-    )
+    with Estimator(ram_bytes=ram_to_build_in()) as estimator:
+        for model in plan.models:
+            with estimating(
+                model.model,
+                kind=model.kind,
+                folder=model.folder,
+                estimator=estimator,
+                **model.how_trained,
+            ) as estimated:
+                yield from _model_reports(command, model, plan, estimated)
+
+
+def _model_reports(
+    command: str, model: ModelPlan, plan: Plan, estimated: Estimating
+) -> Iterator[tuple[int, Report]]:
     for batch_size in model.batch_sizes:
         subject = model.subject(batch_size)
         recorded = plan.baseline.peak(subject) if plan.baseline else None
-        estimate, workload = simulate(
-            traced, batch_size, jit=model.jit, threads=recorded.threads if recorded else None
-        )
+        threads = recorded.threads if recorded else None
+        estimate, workload = estimated(batch_size, jit=model.jit, threads=threads)
         growth = grown(estimate, recorded, plan.tolerance)
         for number, machine in enumerate(plan.machines):
             facts = Facts(

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from oomdoctor._optional import import_optional
+from oomdoctor._optional import require
 from oomdoctor.api.conclude import must_be_positive
+from oomdoctor.api.machine import probe_machine
 from oomdoctor.errors import UsageError
 from oomdoctor.facts import Estimate, Workload
-from oomdoctor.measure.spec import ModelSpec
+from oomdoctor.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from oomdoctor.runner.estimator import Estimator
+
+BUILDING_SHARE = 0.8
+"""Part of the free RAM that building a model may take."""
 
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
@@ -45,75 +54,115 @@ def estimate_memory(
         precision: A dtype policy such as `mixed_float16`.
         jit: Whether the step will be compiled by XLA, which Keras does on a GPU.
     """
-    return _simulate(
-        model,
-        batch_size=batch_size,
-        kind=kind,
-        jit=jit,
-        input_shape=input_shape,
-        optimizer=optimizer,
-        loss=loss,
-        precision=precision,
-    )[0]
+    how_trained = {
+        "input_shape": input_shape,
+        "optimizer": optimizer,
+        "loss": loss,
+        "precision": precision,
+    }
+    with estimating(model, kind=kind, **how_trained) as estimate:
+        return estimate(batch_size, jit=jit)[0]
 
 
-def _simulate(
-    model: Any, *, batch_size: int, kind: str, jit: bool, **how_trained: Any
-) -> tuple[Estimate, Workload]:
-    return simulate(traced_step(model, kind=kind, **how_trained), batch_size, jit=jit)
+class Estimating(Protocol):
+    """Estimates one model at any batch size."""
+
+    def __call__(
+        self, batch_size: int, *, jit: bool = False, threads: int | None = None
+    ) -> tuple[Estimate, Workload]:
+        """Return the estimate of a step, and what is known of the model."""
 
 
-def simulate(
-    traced: Any, batch_size: int, *, jit: bool = False, threads: int | None = None
-) -> tuple[Estimate, Workload]:
-    """Return the estimate of a traced step with one batch size, and what was trained.
+@contextmanager
+def estimating(
+    model: Any,
+    *,
+    kind: str,
+    folder: str | None = None,
+    estimator: Estimator | None = None,
+    **how_trained: Any,
+) -> Iterator[Estimating]:
+    """Give what estimates a model at any batch size, from one trace.
 
-    Each size is simulated on its own, so that it does not matter which others are asked for.
-    """
-    from oomdoctor.estimate.step import Simulation, estimate
-
-    must_be_positive(batch_size=batch_size)
-    workload = replace(traced.workload, batch_size=batch_size)
-    return estimate(Simulation(traced, threads=threads), batch_size, jit=jit), workload
-
-
-def traced_step(
-    model: Any, *, kind: str, folder: str | None = None, fresh: bool = False, **how_trained: Any
-) -> Any:
-    """Return the traced step of a model, which serves every batch size and machine.
+    A live model is traced here. One that is named is built and traced in a process of its own.
 
     Args:
         model: A Keras model, a `.keras` file, or `module:callable`.
         kind: `train`, `evaluate` or `predict`.
         folder: Where modules are looked for first; None is the current folder.
-        fresh: Whether layers are named as in a process of its own. Not for live models.
+        estimator: The process to use, if there is one already.
         **how_trained: As for `estimate_memory`; None is the model's own.
     """
     precision = how_trained.get("precision")
     if precision is not None and precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
-    import_optional("tensorflow", extra="tensorflow", purpose="to trace a model")
-    from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.measure.build import build_model, forget_names, settings_kept
+    require("tensorflow", extra="tensorflow", purpose="to trace a model")
+    given = {name: value for name, value in how_trained.items() if value is not None}
+    if not isinstance(model, (str, os.PathLike)):
+        yield _of_live_model(model, kind, given)
+        return
+    from oomdoctor.runner.estimator import Estimator
 
-    overrides = {name: value for name, value in how_trained.items() if value is not None}
-    if overrides or isinstance(model, (str, os.PathLike)) or not model.compiled:
-        if fresh:
-            forget_names()
-        spec = spec_of(model, **overrides)
-        if folder is not None:
-            spec = replace(spec, sys_path=(folder, *spec.sys_path))
+    spec = spec_of(model, **given)
+    if folder is not None and spec.sys_path:
+        spec = replace(spec, sys_path=(folder, *spec.sys_path))
+    own = None if estimator is not None else Estimator(ram_bytes=ram_to_build_in())
+    used = estimator or own
+    assert used is not None
+
+    def estimate(
+        batch_size: int, *, jit: bool = False, threads: int | None = None
+    ) -> tuple[Estimate, Workload]:
+        must_be_positive(batch_size=batch_size)
+        found, workload = used.estimate(spec, batch_size, kind=kind, jit=jit, threads=threads)
+        return found, replace(workload, batch_size=batch_size)
+
+    try:
+        yield estimate
+    finally:
+        if own is not None:
+            own.close()
+
+
+def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estimating:
+    """Return what estimates a model of this process; it is only read."""
+    from oomdoctor.estimate.keras_model import trace_step
+    from oomdoctor.estimate.step import Simulation
+    from oomdoctor.estimate.step import estimate as simulate
+    from oomdoctor.model.build import build_model, settings_kept
+
+    if how_trained or not model.compiled:
         with settings_kept():
+            spec = spec_of(model, **how_trained)
             model, _ = build_model(spec)
-            return trace_step(model, kind=kind)
-    return trace_step(model, kind=kind)
+            traced = trace_step(model, kind=kind, spec=spec)
+    else:
+        traced = trace_step(model, kind=kind)
+
+    def estimate(
+        batch_size: int, *, jit: bool = False, threads: int | None = None
+    ) -> tuple[Estimate, Workload]:
+        must_be_positive(batch_size=batch_size)
+        workload = replace(traced.workload, batch_size=batch_size)
+        return simulate(Simulation(traced, threads=threads), batch_size, jit=jit), workload
+
+    return estimate
+
+
+def ram_to_build_in() -> int | None:
+    """Return what building a model may take: most of the RAM that is free."""
+    free = probe_machine().ram.available_bytes
+    return None if free is None else int(free * BUILDING_SHARE)
 
 
 def spec_of(model: Any, **how_trained: Any) -> ModelSpec:
     """Return how another process rebuilds a model; arguments that are None are left out."""
     given = {name: value for name, value in how_trained.items() if value is not None}
     if isinstance(model, (str, os.PathLike)):
-        return ModelSpec(source=os.fspath(model), sys_path=(os.getcwd(),), **given)
-    from oomdoctor.measure.live import spec_of_model
+        source = os.fspath(model)
+        # A file brings no code, and nothing beside it may run.
+        folders = () if source.endswith(".keras") else (os.getcwd(),)
+        return ModelSpec(source=source, sys_path=folders, **given)
+    from oomdoctor.model.live import spec_of_model
 
     return spec_of_model(model, **given)

@@ -45,7 +45,7 @@ def fit_with_rescue(
     """
     must_be_positive(batch_size=batch_size, epochs=epochs, min_batch_size=min_batch_size)
     require("tensorflow", extra="tensorflow", purpose="to train")
-    from oomdoctor.measure.rescue import fit_with_rescue as fit
+    from oomdoctor.rescue.fit import fit_with_rescue as fit
 
     return fit(
         model,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
-from oomdoctor.cli.output import hush_tensorflow, show
+from oomdoctor.cli.output import show
 from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
 from oomdoctor.findings import Report
@@ -26,9 +26,7 @@ from oomdoctor.units import format_bytes
 @click.option(
     "--margin",
     type=click.FloatRange(0, 1, max_open=True),
-    default=0.05,
-    show_default=True,
-    help="Part of the memory that stays free; 0 finds the exact maximum.",
+    help="Part of the memory for batches that stays free [default: 0.08]; 0 leaves nothing.",
 )
 @click.option("--min-batch-size", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--max-batch-size", type=click.IntRange(min=1))
@@ -47,6 +45,14 @@ from oomdoctor.units import format_bytes
     show_default=True,
     help="The largest that fits, or the smallest that is as fast.",
 )
+@click.option(
+    "--time",
+    "max_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds after which the largest size run so far is the answer.",
+)
 @click.option("--cache/--no-cache", default=True, help="Use an answer that was found before.")
 @output_options
 def command(model: str, format_: str, output: str | None, verbose: bool, **options: Any) -> int:
@@ -58,14 +64,16 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     oomdoctor tune model.keras --vram 6GiB
     oomdoctor tune mypackage.models:build --machine colab-t4
     """
-    from oomdoctor.api.tune import tune_report
+    from oomdoctor.api.tune import TuneOptions, tune_report
 
-    hush_tensorflow()
+    names = ("input_shape", "optimizer", "loss", "precision")
+    how_trained = {name: options.pop(name) for name in names}
+    asked = TuneOptions(how_trained=how_trained, **options)
     is_watched = sys.stderr.isatty()
     if is_watched:
         click.echo("Loading the model and tracing its training step …", err=True)
     try:
-        report = tune_report(model, watch=_tell if is_watched else None, **options)
+        report = tune_report(model, None, asked, watch=_tell if is_watched else None)
     except DoesNotFitError as error:
         click.echo(str(error), err=True)
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)
@@ -79,5 +87,5 @@ def _tell(trial: SizeTrial) -> None:
     what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
         trial.outcome, "died"
     )
-    how = "probe" if trial.is_probe else "under the limit"
+    how = "in a fresh process" if trial.is_fresh else "under the limit"
     click.echo(f"batch {trial.batch_size}, {how}: {what}{seconds}", err=True)

@@ -19,8 +19,12 @@ from oomdoctor.estimate.listing import places
 from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.estimate.pushdown import moved_inputs
 from oomdoctor.facts import Workload
+from oomdoctor.model.batches import possible_batches
+from oomdoctor.model.inputs import specs_of
+from oomdoctor.model.messages import first_line
+from oomdoctor.model.spec import KINDS, ModelSpec
 
-KINDS = ("train", "evaluate", "predict")
+_METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +41,44 @@ class Traced:
     """The batch size the model insists on; None where it is free."""
 
 
-def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
+def trace_step(
+    model: Any, *, kind: str = "train", spec: ModelSpec | None = None, batch: Any = None
+) -> Traced:
     """Trace one step of a compiled Keras model.
 
     Args:
         model: A live Keras model on the TensorFlow backend; compiled, unless `kind` is `predict`.
         kind: `train`, `evaluate` or `predict`.
+        spec: What is known of the model and of its data.
         batch: What the step is fed, as `tf.TensorSpec` with a free first dimension: `(x, y)` or
-            `(x, y, sample_weight)`. Told from the model's inputs, outputs and loss where None.
+            `(x, y, sample_weight)`. Inferred from the model's inputs, outputs and loss if None.
     """
-    import tensorflow as tf
-
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a kind of step: use one of {', '.join(KINDS)}.")
     if kind != "predict" and not model.compiled:
         raise UsageError("The model is not compiled: call model.compile(...) first.")
-    specs = batch if batch is not None else _default_batch(model, kind)
-    step = {"train": model.train_step, "evaluate": model.test_step, "predict": model.predict_step}
+    if batch is not None:
+        return _trace(model, kind, batch)
+    errors: list[Exception] = []
+    spec = spec or ModelSpec(source=model.name)
+    for fields in possible_batches(model, spec, kind):
+        try:
+            return _trace(model, kind, specs_of(fields, None))
+        except Exception as error:  # any code of the user's runs here
+            errors.append(error)
+    first = errors[0]
+    raise InputError(
+        f"The model's {_METHODS[kind]} cannot be traced: {type(first).__name__}: "
+        f"{first_line(first)}"
+    ) from first
+
+
+def _trace(model: Any, kind: str, specs: Any) -> Traced:
+    import tensorflow as tf
+
     with _built_optimizer(model, kind), collector_paused():
         function = tf.function(
-            step[kind],
+            getattr(model, _METHODS[kind]),
             input_signature=[specs],
             autograph=False,  # Keras traces its own step without it
             jit_compile=False,
@@ -94,58 +116,6 @@ def _built_optimizer(model: Any, kind: str) -> Iterator[None]:
         yield
     finally:
         model.optimizer = optimizer
-
-
-def _default_batch(model: Any, kind: str) -> Any:
-    """Return the specs of a batch, told from the model."""
-    import tensorflow as tf
-
-    inputs = getattr(model, "inputs", None)
-    if not inputs:
-        raise InputError(
-            "The model does not say what it is fed: give batch=(x, y) as tf.TensorSpec."
-        )
-
-    def spec(tensor: Any) -> Any:
-        return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
-
-    structure = getattr(model, "_inputs_struct", None)
-    if structure is None:
-        # A sequential model is fed its one input bare.
-        structure = inputs if len(inputs) > 1 else inputs[0]
-    x = tf.nest.map_structure(spec, structure)
-    if kind == "predict":
-        return (x,)
-    return (x, _default_targets(model))
-
-
-def _default_targets(model: Any) -> Any:
-    import tensorflow as tf
-
-    outputs = model.outputs
-    losses = _losses(model, len(outputs))
-    targets = []
-    for output, loss in zip(outputs, losses, strict=True):
-        shape = tuple(output.shape[1:])
-        if "sparse" in loss.lower():
-            targets.append(tf.TensorSpec((None, *shape[:-1]), "int32"))
-        else:
-            targets.append(tf.TensorSpec((None, *shape), "float32"))
-    if isinstance(getattr(model, "_outputs_struct", None), dict):
-        return dict(zip(model._outputs_struct, targets, strict=True))
-    return targets if len(targets) > 1 else targets[0]
-
-
-def _losses(model: Any, outputs: int) -> list[str]:
-    loss = getattr(model, "loss", None)
-    if isinstance(loss, dict):
-        names = list(loss.values())
-    elif isinstance(loss, (list, tuple)):
-        names = list(loss)
-    else:
-        names = [loss] * outputs
-    found = [n if isinstance(n, str) else getattr(n, "name", type(n).__name__) for n in names]
-    return (found + ["mse"] * outputs)[:outputs]
 
 
 def _variables(model: Any, concrete: Any, kind: str) -> tuple[list[Variable], dict[int, int]]:

@@ -9,17 +9,17 @@ from oomdoctor._show import Readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeTrial:
-    """One batch size that was run."""
+    """One batch size that was run under the limit."""
 
     batch_size: int
     outcome: str
-    """`fits`, `oom` or `died`; `fits` says that it ran, not that it stayed within the target."""
+    """`fits`, `oom` or `died`."""
     peak_bytes: int | None
     seconds: float | None
     """What the trial took, starting and tracing included."""
     samples_per_second: float | None = None
-    is_probe: bool = False
-    """Whether it was run with memory to spare, to learn how memory grows."""
+    is_fresh: bool = False
+    """Whether it was trained with `fit` in a fresh process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -31,14 +31,15 @@ class Tuning(Readable):
     peak_bytes: int
     budget_bytes: int
     target_bytes: int
-    """The budget less the margin: what the peak may reach."""
+    """The budget less the margin: what it was run with."""
     trials: tuple[SizeTrial, ...]
     """In the order they were run."""
     objective: str = "largest"
     limited_by: str = "memory"
-    """`memory`, `max_batch_size`, `samples`, `host RAM` or, for the fastest, `speed`."""
-    is_proved: bool = False
-    """Whether the next larger size was run and did not fit."""
+    """`memory`, `max_batch_size`, `default_cap`, `samples`, `host RAM`, `time` or, for the fastest,
+    `speed`."""
+    is_verified: bool = False
+    """Whether it, or a larger size, was trained with `fit` in a fresh process."""
     replicas: int = 1
     device: str | None = None
     notes: tuple[str, ...] = ()

@@ -15,10 +15,10 @@ from oomdoctor.profile import records
 from oomdoctor.profile.census import count_creations, steps_traced
 
 if TYPE_CHECKING:
-    from oomdoctor.measure.events import Recording
-    from oomdoctor.measure.replay import Event
-    from oomdoctor.measure.spec import AllocationTrace
     from oomdoctor.profile.inside import Inside
+    from oomdoctor.trace.events import Recording
+    from oomdoctor.trace.held import AllocationTrace
+    from oomdoctor.trace.replay import Event
 
 MOST_LAYERS = 500
 MOST_CURVE = 400
@@ -40,7 +40,7 @@ class StepTracing:
 
     def model_starts(self, model: Any) -> None:
         """Note the scopes of its layers until its first step has been traced."""
-        from oomdoctor.measure.names import scopes_noted
+        from oomdoctor.trace.op_names import scopes_noted
 
         self._model = model
         count_creations()
@@ -51,7 +51,7 @@ class StepTracing:
         """Record, if this is the step."""
         if step < self._step or self._recording is not None or self._step == 0:
             return
-        from oomdoctor.measure.events import Recording
+        from oomdoctor.trace.events import Recording
 
         held, _ = self._inside.meter.allocator()
         if held is None:
@@ -80,8 +80,8 @@ class StepTracing:
             self._inside.note(f"The step was not traced: {type(error).__name__}: {error}"[:300])
 
     def _explain(self, recording: Recording) -> AllocationTrace:
-        from oomdoctor.measure.names import names_of
-        from oomdoctor.measure.trace import StepNames, explain
+        from oomdoctor.trace.explain import StepNames, explain
+        from oomdoctor.trace.op_names import names_of
 
         events = [_without_call(event) for event in recording.stop()]
         names = StepNames(scopes=self._scopes, optimizers=frozenset(self._optimizers))

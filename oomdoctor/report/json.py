@@ -113,7 +113,7 @@ def plain_tuning(tuning: Tuning) -> dict[str, Any]:
         "target_bytes": tuning.target_bytes,
         "objective": tuning.objective,
         "limited_by": tuning.limited_by,
-        "proved": tuning.is_proved,
+        "verified": tuning.is_verified,
         "replicas": tuning.replicas,
         "device": tuning.device,
         "trials": [asdict(trial) for trial in tuning.trials],

@@ -10,9 +10,11 @@ from oomdoctor.units import format_bytes
 _LIMITS = {
     "memory": "VRAM: a larger batch would not leave the margin free",
     "max_batch_size": "the largest size that was allowed",
+    "default_cap": "the default cap; max_batch_size= (--max-batch-size) allows more",
     "samples": "the data: it has no more samples",
     "host RAM": "host RAM: a larger batch does not fit there",
     "speed": "speed: a larger batch trains no more samples per second",
+    "time": "time: a larger batch may fit; allow more with max_seconds= (--time)",
 }
 
 
@@ -24,7 +26,7 @@ def view_tuning(tuning: Tuning, *, verbose: bool = False) -> View:
         state="fits",
         headline=headline(tuning),
         lines=tuple(tuning_lines(tuning)),
-        tables=(trials_table(tuning.trials, tuning.target_bytes),),
+        tables=(trials_table(tuning.trials),),
         notes=tuple(printable(note) for note in tuning.notes),
     )
 
@@ -40,15 +42,15 @@ def headline(tuning: Tuning) -> str:
 
 def tuning_lines(tuning: Tuning) -> list[Line]:
     """Return what limits the size, how sure that is, and what to do for a larger batch."""
+    target = format_bytes(tuning.target_bytes)
     proof = (
-        "the next size was run and does not fit"
-        if tuning.is_proved and tuning.limited_by == "memory"
-        else "it was run as in a fresh process, with "
-        f"{format_bytes(tuning.target_bytes)}; {_left(tuning)} stay free"
+        f"trained with fit in a fresh process, with {target}; {_left(tuning)} margin"
+        if tuning.is_verified
+        else f"trained with {target}, but not yet in a fresh process; {_left(tuning)} margin"
     )
     lines = [
-        Line(state="info", category="Limit", text=_limit(tuning)),
-        Line(state="info", category="Proof", text=proof),
+        Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
+        Line(state="info", category="Verified", text=proof),
         Line(state="info", category="Larger", text=_advice(tuning)),
     ]
     if tuning.replicas > 1:
@@ -56,12 +58,6 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
         text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
         lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
     return lines
-
-
-def _limit(tuning: Tuning) -> str:
-    if tuning.limited_by == "memory" and tuning.is_proved:
-        return "VRAM: a larger batch does not fit"
-    return _LIMITS[tuning.limited_by]
 
 
 def _left(tuning: Tuning) -> str:
@@ -77,14 +73,14 @@ def _advice(tuning: Tuning) -> str:
     )
 
 
-def trials_table(trials: tuple[SizeTrial, ...], target_bytes: int) -> Table:
+def trials_table(trials: tuple[SizeTrial, ...]) -> Table:
     """Return a row for each size that was run, in order."""
 
     def row(trial: SizeTrial) -> tuple[str, ...]:
-        fits = trial.outcome == "fits" and (trial.peak_bytes or 0) <= target_bytes
-        outcome = {"fits": "ran", "oom": "out of memory", "died": "died"}[trial.outcome]
-        if trial.is_probe:
-            outcome = f"probe, {outcome}"
+        fits = trial.outcome == "fits"
+        outcome = {"fits": "trains", "oom": "out of memory", "died": "died"}[trial.outcome]
+        if trial.is_fresh:
+            outcome = f"{outcome} (fresh process)"
         speed = trial.samples_per_second
         return (
             f"{trial.batch_size:,}",

@@ -42,7 +42,7 @@ class Child:
     """The hooks of a pytest that runs one marked test under its limit."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from oomdoctor.measure.child import die_with_parent, volunteer_for_the_oom_killer
+        from oomdoctor.worker.lifetime import die_with_parent, volunteer_for_the_oom_killer
 
         self.config = config
         self.batch_size: int | None = None
@@ -116,7 +116,7 @@ def _prepare(limit: Limit) -> None:
     """Let the allocator take its memory in one piece, as on a GPU, where nothing is taken yet."""
     import tensorflow as tf
 
-    from oomdoctor.measure.devices import prepare_devices
+    from oomdoctor.worker.devices import prepare_devices
 
     try:
         if not tf.config.list_physical_devices("GPU") and _memory()["current"] > MIB:
@@ -128,7 +128,7 @@ def _prepare(limit: Limit) -> None:
 
 
 def _device() -> str:
-    from oomdoctor.measure.step import device_name
+    from oomdoctor.worker.devices import device_name
 
     return device_name()
 
@@ -148,13 +148,12 @@ def _train(model: Any, limit: Limit) -> None:
             "model, which is trained for two steps, or nothing.",
             pytrace=False,
         )
-    from oomdoctor.measure.build import compile_model
-    from oomdoctor.measure.spec import ModelSpec
-    from oomdoctor.measure.step import Step
+    from oomdoctor.model.build import compile_model
+    from oomdoctor.model.spec import ModelSpec
+    from oomdoctor.worker.fit import Trainer
+    from oomdoctor.worker.memory_limit import MemoryLimit
+    from oomdoctor.worker.messages import Fit
 
     spec = ModelSpec(source=model.name)
     compile_model(model, spec)
-    step = Step(model, spec, "train")
-    function, data = step.function(limit.batch_size), step.data(limit.batch_size)
-    for _ in range(STEPS):
-        function(data)
+    Trainer(model, spec, MemoryLimit()).train(Fit(limit.batch_size, steps=STEPS))

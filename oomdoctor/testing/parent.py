@@ -37,7 +37,7 @@ def reports_of(item: pytest.Item, limit: Limit) -> list[pytest.TestReport]:
 
 def _run(item: pytest.Item, limit: Limit, folder: str, reports: Path, log: Path) -> str:
     """Return how the process ended, in words."""
-    from oomdoctor.measure.process import environment
+    from oomdoctor.runner.process import environment
 
     environ = environment(limit.limit_bytes)
     environ["OOMDOCTOR_FITS_MEMORY"] = str(reports)

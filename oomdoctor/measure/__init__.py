@@ -1,1 +1,0 @@
-"""A training step under TensorFlow's real allocator: its peak, and what holds it."""

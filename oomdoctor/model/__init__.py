@@ -1,0 +1,1 @@
+"""A Keras model as another process can rebuild it, and what it is fed."""

@@ -1,0 +1,16 @@
+"""The sentence of an error that says most."""
+
+from __future__ import annotations
+
+
+def oom_line(error: Exception) -> str:
+    """Return the sentence of an out-of-memory error that says what was asked for."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line.strip() for line in lines if "OOM when" in line), lines[0])[:500]
+
+
+def first_line(error: Exception) -> str:
+    """Return the line of an error that says most; Keras puts where it happened first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("Exception encountered")]
+    return (telling or lines or [type(error).__name__])[0][:300]

@@ -1,0 +1,1 @@
+"""Training that goes on after an out-of-memory error. It measures nothing."""

@@ -1,0 +1,189 @@
+"""`fit` that goes on after an out-of-memory error, with smaller batches of the same effect.
+
+Before each epoch the model's and the optimizer's variables are copied to host memory. When a step
+runs out of memory they are put back, the batch is halved, the optimizer sums gradients over twice
+as many batches (`gradient_accumulation_steps`), and the epoch is run again. So the weights are
+updated with gradients over as many samples as before.
+
+What differs from a run that never failed: batch normalization sees the smaller batches, an epoch
+whose samples do not divide evenly leaves gradients for the next one, and the optimizer keeps one
+more copy of the trained weights.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+from oomdoctor.errors import UsageError
+from oomdoctor.rescue.feeds import feed_of
+
+
+class RescueWarning(UserWarning):
+    """Says what was changed to go on after an out-of-memory error."""
+
+
+def fit_with_rescue(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    initial_epoch: int = 0,
+    min_batch_size: int = 1,
+    **options: Any,
+) -> Any:
+    """Train as `fit` does and survive running out of memory; see `oomdoctor.fit_with_rescue`."""
+    import keras
+
+    if not getattr(model, "compiled", False):
+        raise UsageError("The model is not compiled: call model.compile(...) first.")
+    feed = feed_of(x, y, batch_size, shuffle=bool(options.get("shuffle", True)))
+    size = feed.batch_size
+    steps = options.pop("steps_per_epoch", None)
+    own_callbacks = options.pop("callbacks", None) or []
+    kept = _Kept(model)
+    history: dict[str, list[Any]] = {}
+    finished: list[int] = []
+    done: list[str] = []
+    parts = 1
+    while True:
+        note = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: kept.take(epoch),
+            on_epoch_end=lambda epoch, logs: _extend(history, finished, epoch, logs),
+        )
+        try:
+            result = model.fit(
+                **feed.in_parts(parts),
+                epochs=epochs,
+                initial_epoch=finished[-1] + 1 if finished else initial_epoch,
+                steps_per_epoch=None if steps is None else steps * parts,
+                callbacks=[*own_callbacks, note],
+                **options,
+            )
+        except Exception as error:  # TensorFlow's own types; told apart by what they say
+            if not is_out_of_memory(error) or size // parts // 2 < min_batch_size:
+                raise
+        else:
+            result.history, result.epoch = history, finished
+            result.rescues = tuple(done)
+            return result
+        # What failed is let go before the next try, which would find it in its way.
+        gc.collect()
+        parts *= 2
+        epoch = kept.epoch
+        if epoch in finished:
+            epoch += 1  # it ran out before the first step of the next one: nothing to put back
+        else:
+            kept.put_back()
+        accumulate(model, 2)
+        done.append(
+            f"Epoch {epoch + 1} ran out of memory with batches of {2 * size // parts}: it was "
+            f"run again from its start with batches of {size // parts} and gradients summed "
+            f"over {parts} of them, so {size // parts * parts} samples still make an update."
+        )
+        warnings.warn(done[-1], RescueWarning, stacklevel=3)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether TensorFlow says that memory ran out, in one of its ways."""
+    name, text = type(error).__name__, str(error)
+    return name == "ResourceExhaustedError" or (
+        name == "InternalError" and ("Dst tensor is not initialized" in text or "OOM" in text)
+    )
+
+
+def accumulate(model: Any, times: int) -> None:
+    """Let the model's optimizer sum gradients over so many times more batches, from its state.
+
+    Args:
+        model: Compiled; its optimizer is replaced by one with the same state.
+        times: How many batches are to do what one did.
+    """
+    import keras
+
+    old = model.optimizer
+    base = getattr(old, "inner_optimizer", old)
+    rate, slowed = base._learning_rate, 1
+    if hasattr(rate, "of_updates"):
+        rate, slowed = rate.of_updates, rate.times
+        base._learning_rate = rate
+    config = keras.optimizers.serialize(old)
+    settings = config["config"]
+    inner = settings.get("inner_optimizer")
+    settings = settings if inner is None else inner["config"]
+    settings["gradient_accumulation_steps"] = times * (
+        settings.get("gradient_accumulation_steps") or 1
+    )
+    new = keras.optimizers.deserialize(config)
+    new_base = getattr(new, "inner_optimizer", new)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        new_base._learning_rate = _slower(rate, slowed * times)
+    new.build(model.trainable_variables)
+    values = {_place(variable): variable for variable in old.variables}
+    for variable in new.variables:
+        place = _place(variable)
+        if place not in values or "gradient_accumulator" in place:
+            continue
+        value = values[place].numpy()
+        # Keras counts batches here, and divides by the batches of an update.
+        variable.assign(value * times if place.endswith("iteration") else value)
+    model.optimizer = new
+    model.train_function = None
+
+
+def _slower(schedule: Any, times: int) -> Any:
+    """Return a schedule that counts updates where Keras counts batches."""
+    import keras
+
+    class OfUpdates(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        of_updates = schedule
+
+        def __init__(self) -> None:
+            self.times = times
+
+        def __call__(self, step: Any) -> Any:
+            return schedule(keras.ops.floor_divide(step, times))
+
+        def get_config(self) -> dict[str, Any]:
+            # A saved model is loaded without oomdoctor: it gets the plain schedule.
+            return dict(schedule.get_config())
+
+    OfUpdates.__name__ = type(schedule).__name__
+    OfUpdates.__module__ = type(schedule).__module__
+    return OfUpdates()
+
+
+def _place(variable: Any) -> str:
+    """Return a variable's name without the optimizer's own, which differs."""
+    return str(variable.path).partition("/")[2]
+
+
+class _Kept:
+    """The state before an epoch, in host memory."""
+
+    def __init__(self, model: Any) -> None:
+        self.epoch = 0
+        self._model = model
+        self._values: list[tuple[Any, Any]] = []
+
+    def take(self, epoch: int) -> None:
+        self.epoch = epoch
+        model = self._model
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        variables = [*model.variables, *model.optimizer.variables]
+        unique = {id(variable): variable for variable in variables}
+        self._values = [(variable, variable.numpy()) for variable in unique.values()]
+
+    def put_back(self) -> None:
+        for variable, value in self._values:
+            variable.assign(value)
+
+
+def _extend(history: dict[str, list[Any]], finished: list[int], epoch: int, logs: Any) -> None:
+    finished.append(epoch)
+    for name, value in (logs or {}).items():
+        history.setdefault(name, []).append(value)

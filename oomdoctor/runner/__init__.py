@@ -1,0 +1,1 @@
+"""What runs in the calling process, and talks to the worker."""

@@ -1,0 +1,89 @@
+"""Estimates models that are named (a file, `module:callable`) in a process of its own.
+
+Nothing of the model is loaded into the calling process, and what building it takes is capped.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from oomdoctor.errors import InputError
+from oomdoctor.facts import Estimate, Workload
+from oomdoctor.model.spec import ModelSpec
+from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment_without_pool
+from oomdoctor.runner.runner import checked
+from oomdoctor.units import format_bytes
+from oomdoctor.worker.messages import Estimated, EstimateStep, OutOfMemory
+
+SECONDS = 600
+"""A step that takes longer to trace is given up: BERT-Large takes half a minute."""
+
+
+class Estimator:
+    """A worker process that estimates one model after the other."""
+
+    def __init__(self, *, ram_bytes: int | None = None) -> None:
+        """Describe the process; it is started by the first estimate.
+
+        Args:
+            ram_bytes: What building a model may take; None is no limit.
+        """
+        self._ram_bytes = ram_bytes
+        self._worker: WorkerProcess | None = None
+
+    def __enter__(self) -> Estimator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def estimate(
+        self,
+        spec: ModelSpec,
+        batch_size: int,
+        *,
+        kind: str = "train",
+        jit: bool = False,
+        threads: int | None = None,
+    ) -> tuple[Estimate, Workload]:
+        """Return the estimate of a step, and what is known of the model."""
+        if self._worker is None or not self._worker.is_alive():
+            self.close()
+            self._worker = WorkerProcess(environment_without_pool())
+        request = EstimateStep(
+            spec, batch_size, kind=kind, jit=jit, threads=threads, ram_bytes=self._ram_bytes
+        )
+        try:
+            answer = checked(self._worker.ask(request, SECONDS))
+        except Died as died:
+            self.close()
+            raise self._why(spec, died) from died
+        if isinstance(answer, OutOfMemory):
+            raise self._too_large(spec)
+        assert isinstance(answer, Estimated)
+        return answer.estimate, answer.workload
+
+    def _why(self, spec: ModelSpec, died: Died) -> InputError:
+        if died.ending is Ending.TIMED_OUT:
+            return InputError(f"Tracing {spec.source} took longer than {SECONDS} s.")
+        if "bad_alloc" in died.log or died.ending is Ending.KILLED:
+            return self._too_large(spec)
+        last = (died.log.strip().splitlines() or [str(died)])[-1][:300]
+        return InputError(f"The process that traced {spec.source} ended ({died}): {last}")
+
+    def _too_large(self, spec: ModelSpec) -> InputError:
+        cap = "this machine has" if self._ram_bytes is None else format_bytes(self._ram_bytes)
+        return InputError(
+            f"Building {spec.source} takes more RAM than {cap}: estimate it on a machine with more."
+        )

@@ -1,0 +1,211 @@
+"""Owns the worker: starts it, asks it, ends it when it takes too long, starts it again.
+
+    with Runner(ModelSpec("model.keras"), limit_bytes=2 * GIB) as runner:
+        trial = runner.fit(Fit(batch_size=32))
+
+An out-of-memory error inside the worker is an outcome, and so is its death (the kernel kills
+what takes all of a machine's memory). One worker serves many trials; after `close()` the next
+request starts a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
+
+from oomdoctor.errors import InputError, OomDoctorError, UsageError
+from oomdoctor.model.spec import ModelSpec
+from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment
+from oomdoctor.units import GIB, MIB
+from oomdoctor.worker.messages import (
+    Answer,
+    Digested,
+    DigestModel,
+    Fit,
+    Guessed,
+    GuessSize,
+    Load,
+    NeedsFreshWorker,
+    Outcome,
+    OutOfMemory,
+    Ran,
+    Refused,
+    Request,
+    Trial,
+)
+
+SECONDS_PER_REQUEST = 120
+"""After so long a trial counts as died, unless a deadline is given. Starting and loading the model
+may take as long again."""
+
+BESIDE_THE_POOL_BYTES = 4 * GIB
+"""What a worker may take beside TensorFlow's pool if the model is a file, perhaps a stranger's.
+Python and TensorFlow take 0.6 GiB of it."""
+
+
+class Runner:
+    """A worker process that measures steps of one model."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        limit_bytes: int | None = None,
+        spare_bytes: int = 0,
+        threads: int = 0,
+        deadline: float | None = None,
+    ) -> None:
+        """Describe the worker; it is started by the first request.
+
+        Args:
+            spec: The model.
+            limit_bytes: What the device's allocator may hand out, in whole MiB (rounded down).
+                None is TensorFlow's own limit: 64 GiB on a CPU, the card on a GPU.
+            spare_bytes: How much larger than the limit a CPU's pool is made, so that a size
+                that does not fit is known at once (see `memory_limit.py`). A GPU has no spare.
+            threads: Ops that may run at once. One makes peaks repeatable; 0 leaves it to
+                TensorFlow.
+            deadline: When every request must be over, by `time.monotonic()`.
+        """
+        if limit_bytes is not None and limit_bytes < MIB:
+            raise UsageError(f"A limit of {limit_bytes} bytes is less than the least, 1 MiB.")
+        self.spec = spec
+        self.limit_bytes = limit_bytes
+        self.spare_bytes = 0 if limit_bytes is None else spare_bytes
+        self.threads = threads
+        self.deadline = deadline
+        self._worker: WorkerProcess | None = None
+        self._cannot_load: str | None = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id, or None while there is none."""
+        return None if self._worker is None else self._worker.process.pid
+
+    def close(self) -> None:
+        """End the worker and everything it started; the next request starts a fresh one."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def fit(self, request: Fit) -> Trial:
+        """Train one batch size and return what it held.
+
+        Raises:
+            InputError: The model cannot be loaded or its step cannot be run.
+            UsageError: An argument does not suit the model.
+        """
+        size = request.batch_size
+        if size < 1:
+            raise UsageError(f"A batch holds at least one sample, not {size}.")
+        began = time.monotonic()
+        try:
+            answer = self._ask(request)
+            if isinstance(answer, NeedsFreshWorker):
+                self.close()
+                answer = self._ask(request)
+        except Died as died:
+            outcome: Outcome = "oom" if died.ending is Ending.OUT_OF_MEMORY else "died"
+            return Trial(
+                size,
+                outcome,
+                seconds=time.monotonic() - began,
+                message=str(died),
+                log=died.log,
+                was_killed=died.ending is Ending.KILLED,
+                timed_out=died.ending is Ending.TIMED_OUT,
+            )
+        if isinstance(answer, OutOfMemory):
+            return Trial(size, "oom", message=answer.message, log=self._log())
+        assert isinstance(answer, Ran)
+        log = None if answer.trial.outcome == "fits" else self._log()
+        return replace(answer.trial, batch_size=size, log=log)
+
+    def guess_growth(self, limit_bytes: int) -> Guessed:
+        """Trace the step, and return what the estimate says of it near a limit."""
+        try:
+            answer = self._ask(GuessSize(limit_bytes))
+        except Died:
+            return Guessed()
+        return answer if isinstance(answer, Guessed) else Guessed()
+
+    def digest(self) -> str | None:
+        """Load the model and return a digest of it and of the user's code behind it.
+
+        None if they cannot be described.
+        """
+        try:
+            answer = self._ask(DigestModel())
+        except Died:
+            return None
+        return answer.digest if isinstance(answer, Digested) else None
+
+    def _ask(self, request: Request) -> Answer:
+        """Have a worker that has loaded the model, and ask it."""
+        with self._closed_on_failure():
+            worker = self._started()
+            if self._cannot_load is not None:
+                return OutOfMemory(self._cannot_load)
+            worker.forget_log()
+            return checked(worker.ask(request, self._seconds()))
+
+    def _started(self) -> WorkerProcess:
+        if self._worker is not None and self._worker.is_alive():
+            return self._worker
+        # Not in a thread of its own: the worker ends with the thread that started it.
+        self.close()
+        pool_bytes = None if self.limit_bytes is None else self.limit_bytes + self.spare_bytes
+        self._worker = worker = WorkerProcess(environment(pool_bytes))
+        load = Load(
+            self.spec,
+            worker.folder,
+            limit_bytes=self.limit_bytes,
+            spare_bytes=self.spare_bytes,
+            threads=self.threads,
+            ram_bytes=BESIDE_THE_POOL_BYTES if self.spec.is_file else None,
+        )
+        answer = worker.ask(load, self._seconds())
+        self._cannot_load = answer.message if isinstance(answer, OutOfMemory) else None
+        if isinstance(answer, Refused):
+            self.close()
+            checked(answer)
+        return worker
+
+    def _seconds(self) -> float:
+        if self.deadline is None:
+            return SECONDS_PER_REQUEST
+        return max(0.0, self.deadline - time.monotonic())
+
+    def _log(self) -> str | None:
+        return None if self._worker is None else self._worker.log()
+
+    @contextlib.contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OomDoctorError:
+            raise
+        except BaseException:
+            self.close()  # Ctrl-C too: the worker is in a session of its own and would go on
+            raise
+
+
+def checked(answer: Answer) -> Answer:
+    """Return an answer, or raise what the worker refused with."""
+    if isinstance(answer, Refused):
+        raise (UsageError if answer.is_usage else InputError)(answer.message)
+    return answer

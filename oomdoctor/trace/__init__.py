@@ -1,0 +1,1 @@
+"""Allocation events of one step → what held the memory at its peak."""
