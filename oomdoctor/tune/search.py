@@ -103,7 +103,7 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
             return None
         # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, ...
         failures = sum(not run.fits for run in runs)
-        below = high - high * 2**failures // 32
+        below = high - high * (1 << min(failures, 5)) // 32
         below = below if predicted is None else min(predicted, below)
         return min(max(below, goal.first), high - 1)
     if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance / 2 * high)):
