@@ -28,7 +28,6 @@ from oomdoctor.worker.messages import (
     Guessed,
     GuessSize,
     Load,
-    NeedsFreshWorker,
     Outcome,
     OutOfMemory,
     Ran,
@@ -92,6 +91,11 @@ class Runner:
         self.close()
 
     @property
+    def is_started(self) -> bool:
+        """Whether there is a worker; otherwise the next request starts a fresh one."""
+        return self._worker is not None and self._worker.is_alive()
+
+    @property
     def pid(self) -> int | None:
         """The worker's process id, or None while there is none."""
         return None if self._worker is None else self._worker.process.pid
@@ -115,9 +119,6 @@ class Runner:
         began = time.monotonic()
         try:
             answer = self._ask(request)
-            if isinstance(answer, NeedsFreshWorker):
-                self.close()
-                answer = self._ask(request)
         except Died as died:
             outcome: Outcome = "oom" if died.ending is Ending.OUT_OF_MEMORY else "died"
             return Trial(
@@ -164,7 +165,7 @@ class Runner:
             return checked(worker.ask(request, self._seconds()))
 
     def _started(self) -> WorkerProcess:
-        if self._worker is not None and self._worker.is_alive():
+        if self._worker is not None and self.is_started:
             return self._worker
         # Not in a thread of its own: the worker ends with the thread that started it.
         self.close()

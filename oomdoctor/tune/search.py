@@ -101,10 +101,11 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         assert high is not None
         if high <= goal.first:
             return None
-        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, ...
+        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, ...; a line
+        # through sizes that do not fit is not trusted below half of them.
         failures = sum(not run.fits for run in runs)
         below = high - high * (1 << min(failures, 5)) // 32
-        below = below if predicted is None else min(predicted, below)
+        below = below if predicted is None else min(max(predicted, high // 2), below)
         return min(max(below, goal.first), high - 1)
     if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance / 2 * high)):
         return None

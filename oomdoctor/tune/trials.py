@@ -1,15 +1,16 @@
-"""The trials of one search: sizes are run in one worker, and verified in a fresh one.
+"""The trials of one search, in worker processes.
 
-On a CPU the worker's pool is larger than the budget, so that a size that does not fit is known
-within a second (`worker/memory_limit.py`).
+A process serves until a size does not fit; what that leaves in memory would disturb the next. On a
+CPU its pool is larger than the budget, so that a size that does not fit is known within a second
+(`worker/memory_limit.py`).
 """
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.runner.runner import Runner
@@ -29,6 +30,9 @@ GRACE_SECONDS = 2.0
 
 class Trials:
     """Runs the batch sizes of one model under one budget."""
+
+    reorders = True
+    """Whether sizes are trained in several orders of ops: each process has an order by chance."""
 
     def __init__(
         self, spec: ModelSpec, *, budget_bytes: int, deadline: float | None = None
@@ -67,26 +71,32 @@ class Trials:
         """Return what the estimate says of steps near a limit."""
         return self._runner.guess_growth(limit_bytes)
 
-    def run(self, batch_size: int, *, limit_bytes: int) -> Trial:
-        """Train a size under a limit."""
-        return self._fit(batch_size, limit_bytes, epochs=EPOCHS, training_seconds=SECONDS)
+    def run(self, batch_size: int, *, limit_bytes: int, fresh: bool, last: int = 0) -> Trial:
+        """Train a size under a limit.
 
-    def verify(self, batch_size: int, *, limit_bytes: int, last: int = 0) -> Trial:
-        """Train a size in a fresh process, with a last batch of so many samples."""
-        self._runner.close()
-        return self._fit(
-            batch_size,
-            limit_bytes,
-            epochs=FRESH_EPOCHS,
-            training_seconds=FRESH_SECONDS,
-            last=last,
-        )
-
-    def _fit(self, batch_size: int, limit_bytes: int, **how: Any) -> Trial:
+        Args:
+            batch_size: Samples in a batch, over all replicas.
+            limit_bytes: What the allocator may hand out.
+            fresh: Whether it must be in a fresh process.
+            last: Samples in the last batch of an epoch; 0 if that is not known.
+        """
+        if fresh:
+            self._runner.close()
+        is_fresh = not self._runner.is_started
         request = Fit(
-            batch_size, limit_bytes=limit_bytes, steps=STEPS, seconds=self._seconds(), **how
+            batch_size,
+            limit_bytes=limit_bytes,
+            epochs=FRESH_EPOCHS if is_fresh else EPOCHS,
+            steps=STEPS,
+            reorder=self.reorders,
+            last=last,
+            seconds=self._seconds(),
+            training_seconds=FRESH_SECONDS if is_fresh else SECONDS,
         )
-        return self._runner.fit(request)
+        trial = self._runner.fit(request)
+        if trial.outcome != "fits":
+            self._runner.close()
+        return replace(trial, is_fresh=is_fresh)
 
     def _seconds(self) -> float | None:
         if self._deadline is None:

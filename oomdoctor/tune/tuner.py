@@ -1,9 +1,9 @@
 """Runs batch sizes until the largest that fits is known, and says what was run.
 
 The estimate says where to look. That size is run under the limit in the worker, the next one is
-where the measured peaks say, and the winner is trained with `fit` in a fresh process. All of them
-run with less than the budget: a *margin* of what batches can take stays free, because no two
-processes order their ops alike.
+where the measured peaks say, and the winner must train in a fresh process. All of them are trained
+with `fit`, and with less than the budget: a *margin* of what batches can take stays free, because
+no two processes order their ops alike.
 
 The objective `largest` is the largest size that survives. `fastest` is the smallest size within 5 %
 of the most samples per second: beyond it a larger batch gains nothing.
@@ -59,11 +59,8 @@ class Machine(Protocol):
     def guess(self, limit_bytes: int) -> Guessed:
         """Return roughly the bytes of any batch and those of each sample near a limit."""
 
-    def run(self, batch_size: int, *, limit_bytes: int) -> Trial:
-        """Run a few steps of a size under a limit."""
-
-    def verify(self, batch_size: int, *, limit_bytes: int, last: int) -> Trial:
-        """Train a size with `fit` in a fresh process, and a last batch of fewer samples."""
+    def run(self, batch_size: int, *, limit_bytes: int, fresh: bool, last: int = 0) -> Trial:
+        """Train a size with `fit` under a limit, if asked for in a fresh process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +118,12 @@ class _Tuner:
     runs: list[Run] = field(default_factory=list)
     peaks: dict[int, int] = field(default_factory=dict)
     speeds: dict[int, float] = field(default_factory=dict)
+    verified: set[int] = field(default_factory=set)
+    """Sizes that trained in a fresh process."""
+    fixed_bytes: int = 0
+    """What no batch changes, by the estimate: the margin is not taken of that."""
     held_bytes: int = 0
-    """Weights and optimizer state: what no batch changes."""
+    """Weights and optimizer state, as measured."""
     sample_bytes: float = 0
     """One sample of the batch, as it is fed."""
     was_killed: bool = False
@@ -163,7 +164,7 @@ class _Tuner:
             found = largest(self.runs)
             if found is None:
                 return None, False
-            if self._run(found, is_fresh=True).outcome == "fits":
+            if found in self.verified or self._run(found, fresh=True).outcome == "fits":
                 return found, True
         return largest(self.runs), False
 
@@ -172,16 +173,14 @@ class _Tuner:
         guessed = self.machine.guess(target)
         if guessed.fixed_bytes is None or not guessed.sample_bytes:
             return DEFAULT_GUESS
-        return max(1, (target - guessed.fixed_bytes) // guessed.sample_bytes)
+        self.fixed_bytes = max(0, guessed.fixed_bytes)
+        return max(1, (self._goal().target_bytes - self.fixed_bytes) // guessed.sample_bytes)
 
-    def _run(self, size: int, *, is_fresh: bool = False) -> Trial:
+    def _run(self, size: int, *, fresh: bool = False) -> Trial:
         """Run a size and keep what it showed."""
         began, limit = time.monotonic(), self._goal().target_bytes
-        if is_fresh:
-            last = (self.wanted.samples or 0) % size
-            trial = self.machine.verify(size, limit_bytes=limit, last=last)
-        else:
-            trial = self.machine.run(size, limit_bytes=limit)
+        last = (self.wanted.samples or 0) % size
+        trial = self.machine.run(size, limit_bytes=limit, fresh=fresh, last=last)
         fits = trial.outcome == "fits"
         if trial.timed_out:
             self.out_of_time = True
@@ -189,6 +188,8 @@ class _Tuner:
         self.runs.append(Run(batch_size=size, fits=fits, peak_bytes=trial.peak_bytes))
         if fits and trial.peak_bytes is not None:
             self.peaks[size] = trial.peak_bytes
+        if fits and trial.is_fresh:
+            self.verified.add(size)
         if trial.step_seconds and fits:
             self.speeds[size] = size / trial.step_seconds
         if trial.held_bytes is not None:
@@ -203,7 +204,7 @@ class _Tuner:
             peak_bytes=trial.peak_bytes,
             seconds=time.monotonic() - began,
             samples_per_second=self.speeds.get(size) if fits else None,
-            is_fresh=is_fresh,
+            is_fresh=trial.is_fresh,
         )
         self.trials.append(told)
         if self.watch is not None:
@@ -213,7 +214,7 @@ class _Tuner:
     def _goal(self) -> Goal:
         wanted = self.wanted
         room = wanted.budget_bytes - wanted.reserved_bytes
-        free = int(wanted.margin * max(0, room - self.held_bytes))
+        free = int(wanted.margin * max(0, room - self.fixed_bytes))
         return Goal(
             target_bytes=max(0, room - free),
             minimum=wanted.minimum,

@@ -31,10 +31,6 @@ class NoRoom(Exception):
     """A step waited for memory, which TensorFlow would have called an error ten seconds later."""
 
 
-class WornOut(Exception):
-    """What earlier trials left in memory is in the way of the limit: a fresh process is needed."""
-
-
 @dataclass(frozen=True)
 class Feed:
     """What a model is fed with."""
@@ -67,14 +63,13 @@ class Trainer:
             self.train(request, watch)
         except (tf.errors.ResourceExhaustedError, NoRoom) as error:
             message = oom_line(error)
-        finally:
-            self.limit.release()
+        self.limit.stop_watching()
         gc.collect()
         return Trial(
             request.batch_size,
             "fits" if message is None else "oom",
             peak_bytes=max(watch.peaks, default=None),
-            held_bytes=memory_info("current"),
+            held_bytes=memory_info("current") - self.limit.reserved_bytes,
             batch_bytes=watch.batch_bytes,
             step_peaks=tuple(watch.peaks),
             seconds=time.perf_counter() - began,
@@ -122,10 +117,8 @@ class Trainer:
 
         batch = _host_copy(make_batch(self.spec, feed.fields, size))
         watch.batch_bytes = sum(array.nbytes for array in tf.nest.flatten(batch))
-        if self.limit.was_exceeded:
-            self._pack_variables()
         if not self.limit.set(request.limit_bytes):
-            raise WornOut if self.feed else NoRoom("the model alone does not fit")
+            raise NoRoom("the model alone does not fit")
         # Keras's own test step is the first half of a train step: it takes less.
         validates = has_custom_step(self.model, "evaluate")
         self.model.fit(
@@ -135,18 +128,6 @@ class Trainer:
             callbacks=[watch],
             validation_data=_dataset(batch, feed, size, request).take(1) if validates else None,
         )
-
-    def _pack_variables(self) -> None:
-        """Move variables to where memory is free now.
-
-        A step that had more memory than the limit may have put them beyond it.
-        """
-        import tensorflow as tf
-
-        optimizer = getattr(self.model, "optimizer", None)
-        for variable in [*self.model.variables, *getattr(optimizer, "variables", ())]:
-            if variable.value.dtype.is_floating:
-                variable.value.assign(tf.raw_ops.DeepCopy(x=variable.value.read_value()))
 
 
 def _host_copy(batch: Any) -> Any:
@@ -188,7 +169,7 @@ def _watch(limit: MemoryLimit, request: Fit, began: float) -> Any:
             self.started = 0.0
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            order_ops_again(epoch)
+            order_ops_again(epoch if request.reorder else 0)
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             tf.config.experimental.reset_memory_stats(device_name())

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from oomdoctor.allocator import CHUNK_BYTES, Region
-from oomdoctor.units import MIB
 from oomdoctor.worker.devices import address_of, memory_info
 
 LOOKS_PER_SECOND = 20
@@ -33,11 +32,8 @@ CREDIBLE_PART = 0.25
 """With less than this part of the limit in use, it is left to TensorFlow to say that memory is
 out: threads sleep for other reasons too."""
 
-KEPT_SLACK_BYTES = 128 * MIB
-"""The allocator hands out a free chunk whole unless that much would be left, or half of it."""
-
-ELSEWHERE_MIB = 3
-"""Free memory that is not in the largest chunk: the small first region, and holes."""
+FREE_PART = 0.9
+"""So much of what is free is in one piece before the first step: variables are side by side."""
 
 _TASKS = Path("/proc/self/task")
 
@@ -56,83 +52,64 @@ class MemoryLimit:
         self._region = regions[-1] if regions else (0, 0)
         self.reserved_bytes = 0
         self.was_exceeded = False
-        """Whether a step waited for memory since the limit was set."""
-        self._pieces: list[Any] = []
+        """Whether a step ever waited for memory."""
+        self._reserve: Any = None
+        self._limit_bytes: int | None = None
         self._busy = False
         self._watcher: threading.Thread | None = None
 
     def set(self, limit_bytes: int | None) -> bool:
         """Leave only so much of the pool; return whether that much can be left.
 
-        It cannot where the model itself takes more.
+        It cannot if the model itself takes more. Once the limit was exceeded it cannot either: what
+        the step left beyond it is in the way, and a fresh process is needed.
         """
         self.stop_watching()
+        if self._reserve is not None and limit_bytes == self._limit_bytes:
+            return True  # steps may have moved variables, so it could not be set again
         self.release()
-        self.was_exceeded = False
-        if limit_bytes is not None and limit_bytes <= 0:
-            return False
         if self.pool_bytes is None or limit_bytes is None:
             return True
-        import tensorflow as tf
+        if limit_bytes <= 0 or self.was_exceeded:
+            return False
+        self._limit_bytes = limit_bytes
+        before = memory_info("current")
+        rest = -(-(self.pool_bytes - limit_bytes) // CHUNK_BYTES)
+        self._reserve = self._at_the_end(rest, self.pool_bytes - before) if rest > 0 else None
+        self.reserved_bytes = memory_info("current") - before
+        return rest <= 0 or self._reserve is not None
 
-        before = used = memory_info("current")
-        behind = self._behind(self.pool_bytes - limit_bytes)
-        if behind is not None:
-            self._pieces.append(behind)
-            self.reserved_bytes = memory_info("current") - before
-            return True
-        most = rest = -(-(self.pool_bytes - limit_bytes) // MIB)  # never leave more than the limit
-        while rest > 0:
-            free = (self.pool_bytes - used) // MIB - ELSEWHERE_MIB
-            is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
-            piece = min(most, rest if is_split else max(1, min(rest, free // 2)))
-            try:
-                held = tf.raw_ops.Empty(shape=[piece, MIB], dtype=tf.uint8, init=False)
-            except tf.errors.ResourceExhaustedError:
-                self.release()
-                return False
-            if memory_info("current") - used > piece * MIB and piece > 1:
-                # Free memory lies in several chunks, and one of them was handed out whole.
-                most = piece // 2
-                del held
-                continue
-            self._pieces.append(held)
-            used = memory_info("current")
-            rest -= piece
-        self.reserved_bytes = used - before
-        return True
+    def _at_the_end(self, rest: int, free_bytes: int) -> Any:
+        """Return a tensor of so many chunks that takes the very end of the pool.
 
-    def _behind(self, rest_bytes: int) -> Any:
-        """Return a tensor that takes the very end of the pool, or None where that is not free.
-
-        Then all looks as in a pool of the limit's size, to the byte: free memory that lies in other
-        pieces decides otherwise. And a step runs where others ran before, in pages that the system
-        has given already.
+        Then all looks as in a pool of the limit's size, to the byte. None if that is not free.
         """
-        rest = -(-rest_bytes // CHUNK_BYTES)
         start, size = self._region
         end = start + size - rest * CHUNK_BYTES
-        if 2 * rest_bytes < size:
-            return None  # the allocator may have no such chunk, and would wait for one
-        first = _empty(rest)
-        free_from = None if first is None else address_of(first)
-        del first
+        # Only what follows the variables is one piece that large.
+        found = _empty(int(FREE_PART * free_bytes) // CHUNK_BYTES)
+        free_from = None if found is None else address_of(found)
+        del found
         if free_from is None or not start <= free_from <= end:
             return None
-        filler = _empty((end - free_from) // CHUNK_BYTES)
-        held = _empty(rest)
-        del filler
-        return held if held is not None and address_of(held) == end else None
+        fillers, gap = [], (end - free_from) // CHUNK_BYTES
+        while gap > 0:
+            # The allocator hands out a chunk whole unless as much again would be left.
+            fillers.append(_empty(min(gap, (gap + rest) // 2)))
+            gap -= min(gap, (gap + rest) // 2)
+        reserve = _empty(rest)
+        del fillers
+        return reserve if reserve is not None and address_of(reserve) == end else None
 
     def release(self) -> None:
         """Give the whole pool back."""
-        self._pieces.clear()
+        self._reserve = None
         self.reserved_bytes = 0
 
     def watch(self) -> None:
         """From now on, release the reserve as soon as an op waits for memory."""
         self.stop_watching()
-        if self._pieces and _TASKS.is_dir():
+        if self._reserve is not None and _TASKS.is_dir():
             self._busy = True
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()

@@ -40,6 +40,8 @@ class Trial:
     notes: tuple[str, ...] = ()
     was_killed: bool = False
     """Whether the kernel ended the process: the machine's own memory ran out."""
+    is_fresh: bool = False
+    """Whether nothing was run before it in its process."""
     timed_out: bool = False
     """Whether the trial was ended because it took too long: it says nothing about memory."""
 
@@ -80,6 +82,8 @@ class Fit(msgspec.Struct, tag=True):
     epochs: int = 1
     steps: int = 4
     """Whole batches in an epoch."""
+    reorder: bool = True
+    """Whether each epoch has the ops of a step in another order, as another process would."""
     last: int = 0
     """Samples in the last batch of an epoch; 0 if that is not known."""
     seconds: float | None = None
@@ -139,10 +143,6 @@ class OutOfMemory(msgspec.Struct, tag=True):
     message: str
 
 
-class NeedsFreshWorker(msgspec.Struct, tag=True):
-    """What earlier trials left in memory is in the way."""
-
-
 class Refused(msgspec.Struct, tag=True):
     """The request cannot be carried out: something is wrong with the model or an argument."""
 
@@ -150,4 +150,4 @@ class Refused(msgspec.Struct, tag=True):
     is_usage: bool
 
 
-Answer = Loaded | Guessed | Digested | Ran | Estimated | OutOfMemory | NeedsFreshWorker | Refused
+Answer = Loaded | Guessed | Digested | Ran | Estimated | OutOfMemory | Refused

@@ -21,7 +21,7 @@ from oomdoctor.model.code_digest import digest_of_model
 from oomdoctor.model.messages import oom_line
 from oomdoctor.worker.devices import prepare_devices
 from oomdoctor.worker.estimating import Estimates, cap_memory
-from oomdoctor.worker.fit import Trainer, WornOut
+from oomdoctor.worker.fit import Trainer
 from oomdoctor.worker.gradient_exchange import exchange_gradients
 from oomdoctor.worker.initial_guess import guess_growth
 from oomdoctor.worker.lifetime import die_with_parent, leave, volunteer_for_the_oom_killer
@@ -34,7 +34,6 @@ from oomdoctor.worker.messages import (
     GuessSize,
     Load,
     Loaded,
-    NeedsFreshWorker,
     OutOfMemory,
     Ran,
     Refused,
@@ -66,8 +65,6 @@ class Server:
             return Ran(self.trainer.fit(request))
         except OomDoctorError as error:
             return Refused(str(error), isinstance(error, UsageError))
-        except WornOut:
-            return NeedsFreshWorker()
         except Exception as error:  # the user's code may raise anything
             if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
                 return OutOfMemory(oom_line(error))

@@ -4,7 +4,8 @@ A process trains one size with `model.fit`, as a user would: TensorFlow's defaul
 streamed from host memory, two epochs of four whole batches and a smaller last one. The limit is
 TensorFlow's own, taken in one region as on a GPU. A size *trains* if all of four processes end.
 
-Run `python tests/benchmarks/tune_truth.py MODEL SIZE [SIZE ...]`; what the file has is not run again.
+Run `python tests/benchmarks/tune_truth.py MODEL SIZE [SIZE ...]`; what the file has is not run
+again.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ AT_A_TIME = 2
 STEPS, EPOCHS = 4, 2
 
 
-def trains(name: str, size: int, *, processes: int = PROCESSES) -> list[bool]:
-    """Return whether each of four fresh processes trains a size; it stops at a failure."""
+def trains(name: str, size: int, *, processes: int = PROCESSES, stop: bool = True) -> list[bool]:
+    """Return whether each of four fresh processes trains a size; a failure stops, if asked to."""
     limit = tune_models.LIMITS_MIB[name]
     known = [row["trains"] == "1" for row in read() if _is_of(row, name, limit, size)]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        while len(known) < processes and all(known):
+        while len(known) < processes and (all(known) or not stop):
             count = min(AT_A_TIME, processes - len(known))
             found = list(pool.map(lambda _: _trains_once(name, limit, size), range(count)))
             with KEPT.open("a", newline="") as file:
                 for one in found:
                     csv.writer(file).writerow([name, limit, size, len(known), int(one)])
                     known.append(one)
-    return known
+    return known[:processes]
 
 
 def read() -> list[dict[str, str]]:
