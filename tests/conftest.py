@@ -69,6 +69,23 @@ def own_cache(tmp_path_factory):
         os.environ["XDG_CACHE_HOME"] = before
 
 
+SHARING = ("advise/test_snippets.py", "integration/test_models.py", "estimate/test_pushdown.py")
+"""Files whose tests share a fixture that takes long: one process runs all of a file."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let `-n auto` set up once what the tests of a file share; other tests go one by one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class BySharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(SHARING) else nodeid
+
+    return BySharing(config, log) if config.getvalue("dist") == "load" else None
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write fixtures/golden anew")
 

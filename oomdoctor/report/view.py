@@ -1,8 +1,8 @@
 """What a person is shown, before it becomes text, HTML or Markdown.
 
 A view is the verdict, one line per category, a few tables, the remedies and the notes. The
-formats differ in how they draw these, never in what they say. `of_report`, `of_data` and
-`of_machine` make views; `text` and `html` draw them.
+formats differ in how they draw these, never in what they say. `headline` says how a report
+begins, the `of_` modules make the rest of a view; `text`, `html` and `markdown` draw it.
 """
 
 from __future__ import annotations

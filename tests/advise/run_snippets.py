@@ -226,8 +226,8 @@ def run(code: str, name: str, kind: str | None) -> str | None:
     finally:
         # What one piece of code sets for the whole process must not reach the next.
         keras.config.set_dtype_policy(policy)
-        keras.backend.clear_session()
-        gc.collect()
+        keras.backend.clear_session()  # collects garbage too
+        gc.freeze()  # what TensorFlow keeps for good is not looked at again after each job
     return None
 
 
@@ -239,6 +239,7 @@ def main() -> None:
         furnished = Path(scratch) / "furnished"
         furnished.mkdir()
         furnish(furnished, datasets)
+        gc.freeze()
         for number, job in enumerate(json.loads(jobs_path.read_text())):
             folder = Path(scratch) / str(number)
             shutil.copytree(furnished, folder)

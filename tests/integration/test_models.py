@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
 import oomdoctor
 import oomdoctor.report
+from oomdoctor.cli import main
 from oomdoctor.errors import DoesNotFitError, UsageError
 from oomdoctor.measure.live import spec_of_model
 from oomdoctor.measure.runner import Runner
@@ -49,6 +51,7 @@ def model(folder):
 
 
 def run(folder, *args):
+    """Run the command in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-m", "oomdoctor", *args],
         capture_output=True,
@@ -58,6 +61,21 @@ def run(folder, *args):
     )
     assert "Traceback" not in result.stderr
     return result
+
+
+@pytest.fixture
+def run_here(folder, monkeypatch, capsys):
+    """A function that runs the command in this process, where TensorFlow is imported already."""
+
+    def run(*args):
+        monkeypatch.chdir(folder)
+        with pytest.raises(SystemExit) as left:
+            main(args)
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err
+        return SimpleNamespace(returncode=left.value.code or 0, stdout=told.out, stderr=told.err)
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +98,13 @@ def test_the_largest_batch_follows_from_the_line(estimate):
     assert estimate.largest_batch(4 * budget) > 200
 
 
-def test_the_command_compares_with_a_card(folder):
+def test_the_command_compares_with_a_card(folder, run_here):
     args = ("estimate", "mymodels:small", "--batch-size", "64", "--format", "json")
     large = run(folder, *args, "--vram", "2GiB")
     report = json.loads(large.stdout)
     jsonschema.validate(report, SCHEMA)
     assert (large.returncode, report["verdict"]) == (0, "fits")
-    small = run(folder, *args, "--vram", "20MiB")
+    small = run_here(*args, "--vram", "20MiB")
     report = json.loads(small.stdout)
     assert (small.returncode, report["verdict"]) == (1, "does_not_fit")
     fired = {f["remedy"] for f in report["findings"] if f["outcome"] == "fired"}
@@ -146,8 +164,8 @@ def test_tune_on_the_command_line(folder):
         (("estimate", "mymodels"), "module:callable"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_one_sentence(folder, args, says):
-    result = run(folder, *args)
+def test_a_model_that_cannot_be_had_is_one_sentence(run_here, args, says):
+    result = run_here(*args)
     assert result.returncode == 2
     assert says in result.stderr
 
