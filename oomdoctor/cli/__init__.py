@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from oomdoctor._version import __version__
-from oomdoctor.cli.output import ReaderLeft
+from oomdoctor.cli.output import ReaderLeft, tell, tell_lines
 from oomdoctor.errors import OomDoctorError
 
 COMMANDS = {
@@ -63,34 +63,42 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code = oomdoctor.main(args, prog_name="oomdoctor", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _tell_misuse(error)
         code = 2
     except OomDoctorError as error:
-        click.echo(f"oomdoctor: {error}", err=True)
+        tell(f"oomdoctor: {error}")
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("oomdoctor: interrupted", err=True)
+        tell("oomdoctor: interrupted")
         code = 130
     except (BrokenPipeError, ReaderLeft):
         # Nothing more can be written, not even by the interpreter when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except OSError as error:
-        click.echo(
-            f"oomdoctor: {error.filename or 'a file or folder'}: {error.strerror}.", err=True
-        )
+        tell(f"oomdoctor: {error.filename or 'a file or folder'}: {error.strerror or error}.")
         code = 2
     except MemoryError:
-        click.echo("oomdoctor: this machine has too little free memory to go on.", err=True)
+        tell("oomdoctor: this machine has too little free memory to go on.")
         code = 2
     except Exception as error:
         if os.environ.get("OOMDOCTOR_DEBUG"):
             raise
         kind = type(error).__name__
-        click.echo(
+        tell(
             f"oomdoctor: internal error ({kind}: {error}). Please report it with the output of "
-            "the same command under OOMDOCTOR_DEBUG=1.",
-            err=True,
+            "the same command under OOMDOCTOR_DEBUG=1."
         )
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell_misuse(error: click.ClickException) -> None:
+    """Say what is wrong with the command line, which is quoted there."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        tell_lines(context.get_usage())
+        tell(f"Try '{context.command_path} -h' for help.")
+        tell_lines("")
+    # click lists what can be chosen below each other.
+    tell(f"Error: {error.format_message()}".replace("\n\t", " "))

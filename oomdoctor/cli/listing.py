@@ -9,6 +9,7 @@ from pathlib import Path
 from oomdoctor.cli.config import find_here
 from oomdoctor.errors import OomDoctorError
 from oomdoctor.findings import Outcome, Report
+from oomdoctor.report.escape import harmless, printable
 from oomdoctor.report.listing import DEFAULT_ANCHOR, Listing, RuleText, list_problems
 
 _ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
@@ -74,8 +75,8 @@ def _rule_texts(report: Report, folders: Iterable[str]) -> dict[str, RuleText]:
         rule.id: RuleText(
             id=rule.id,
             name=rule.name,
-            summary=rule.file.summary,
-            page=render_page(rule),
+            summary=printable(rule.file.summary),
+            page=harmless(render_page(rule)),
             severity=rule.file.severity,
         )
         for rule in load_rules(folders, with_cases=True)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
-from oomdoctor.cli.output import hush_tensorflow, show
+from oomdoctor.cli.output import hush_tensorflow, show, tell
 from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
 from oomdoctor.findings import Report
@@ -63,11 +63,11 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     hush_tensorflow()
     is_watched = sys.stderr.isatty()
     if is_watched:
-        click.echo("Loading the model and tracing its training step …", err=True)
+        tell("Loading the model and tracing its training step …")
     try:
         report = tune_report(model, watch=_tell if is_watched else None, **options)
     except DoesNotFitError as error:
-        click.echo(str(error), err=True)
+        tell(str(error))
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)
         return error.exit_code
     show(report, format_=format_, output=output, verbose=verbose)
@@ -80,4 +80,4 @@ def _tell(trial: SizeTrial) -> None:
         trial.outcome, "died"
     )
     how = "probe" if trial.is_probe else "under the limit"
-    click.echo(f"batch {trial.batch_size}, {how}: {what}{seconds}", err=True)
+    tell(f"batch {trial.batch_size}, {how}: {what}{seconds}")
