@@ -25,10 +25,13 @@ def read_small(path: str | os.PathLike[str], *, most: int) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:
         raise NotPlain(errno.EINVAL, "no file can have this name") from error
-    with open(handle, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise NotPlain(errno.EINVAL, "it is not a file")
-        content = file.read(most + 1)
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(handle)
     if len(content) > most:
         raise NotPlain(errno.EFBIG, f"it is larger than {most // 1024} KiB")
     return content

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import textwrap
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from oomdoctor.advise.evaluate import chosen_code, judge
@@ -62,7 +64,18 @@ def _value(name: str, value: Any) -> Any:
 
 def fired(rule: Rule) -> list[Finding]:
     """Return what the rule says about each of its cases that fires."""
-    return [judge(rule, case_values(case)) for case in rule.file.cases if case.outcome == "fired"]
+    return [judge(rule, known) for known in _firing(rule)]
+
+
+def _firing(rule: Rule) -> Iterator[dict[str, Any]]:
+    """Yield the facts of each case that fires; `problems` tells of a case that is wrong."""
+    for case in rule.file.cases:
+        if case.outcome == "fired":
+            try:
+                known = case_values(case)
+            except ValueError:
+                continue
+            yield known
 
 
 def filled_codes(rule: Rule) -> list[str]:
@@ -72,10 +85,7 @@ def filled_codes(rule: Rule) -> list[str]:
     the values that it falls back on.
     """
     filled: dict[Template, str] = {}
-    for case in rule.file.cases:
-        if case.outcome != "fired":
-            continue
-        known = case_values(case)
+    for known in _firing(rule):
         fix = judge(rule, known).fix
         if fix is not None:
             filled.setdefault(chosen_code(rule, Evaluator(known)), fix.code)
@@ -134,7 +144,9 @@ def _differences(case: Case, finding: Finding) -> list[str]:
 def parses(code: str) -> bool:
     """Return whether code is Python."""
     try:
-        ast.parse(textwrap.dedent(code))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(textwrap.dedent(code))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     return True

@@ -15,6 +15,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
 
 
+class CommandLineOption(click.Option):
+    """An option that only a person may give, because the command then writes or trusts a file."""
+
+
 class SizeType(click.ParamType):
     """A size such as `2.7GiB`."""
 
@@ -99,7 +103,12 @@ def baseline_options(function: Function) -> Function:
             show_default=True,
             help="How much a peak may grow over the recorded one.",
         ),
-        click.option("--update-baseline", is_flag=True, help="Record what is found in that file."),
+        click.option(
+            "--update-baseline",
+            cls=CommandLineOption,
+            is_flag=True,
+            help="Record what is found in that file.",
+        ),
         click.option(
             "--baseline",
             metavar="FILE",
@@ -147,6 +156,7 @@ def also_option(function: Function) -> Function:
     """Add `--also`: more formats from one run."""
     return click.option(
         "--also",
+        cls=CommandLineOption,
         multiple=True,
         type=FormatFileType(),
         help="Write another format to a file as well. May be given several times.",
@@ -160,6 +170,7 @@ def output_options(function: Function) -> Function:
         click.option(
             "-o",
             "--output",
+            cls=CommandLineOption,
             metavar="FILE",
             type=click.Path(dir_okay=False, writable=True),
             help="Write there instead of to the terminal.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomdoctor.cli.check import exit_code
-from oomdoctor.cli.options import SizeType, fail_on_option
+from oomdoctor.cli.options import CommandLineOption, SizeType, fail_on_option
 from oomdoctor.cli.output import show, tell, tell_lines, wants_colour, write
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
 
@@ -54,6 +54,7 @@ _STARTS = ("-", "-m", "-c", "--")
 @click.option(
     "-o",
     "--output",
+    cls=CommandLineOption,
     metavar="DIR",
     type=click.Path(file_okay=False),
     help="Where the recording and the report go.",
@@ -74,6 +75,7 @@ _STARTS = ("-", "-m", "-c", "--")
 )
 @click.option(
     "--timeline",
+    cls=CommandLineOption,
     metavar="FILE",
     type=click.Path(dir_okay=False),
     help="Write the samples there too, as .csv or .parquet.",

@@ -18,6 +18,7 @@ from oomdoctor.advise.evaluate import find_rule
 from oomdoctor.advise.load import load_rules, read_folder, repeated, rules_folder
 from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import Rule
+from oomdoctor.cli.options import CommandLineOption
 from oomdoctor.cli.output import tell, write
 from oomdoctor.errors import InputError, UsageError
 
@@ -45,8 +46,20 @@ NARROWEST = 30
     show_default=True,
     help="How to show the result.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write there instead of to the terminal.")
-@click.option("--write-index", is_flag=True, hidden=True, help="Rewrite rules/README.md.")
+@click.option(
+    "-o",
+    "--output",
+    cls=CommandLineOption,
+    metavar="FILE",
+    help="Write there instead of to the terminal.",
+)
+@click.option(
+    "--write-index",
+    cls=CommandLineOption,
+    is_flag=True,
+    hidden=True,
+    help="Rewrite rules/README.md.",
+)
 def command(
     rule: str | None,
     folders: tuple[str, ...],
