@@ -14,7 +14,7 @@ import click
 
 from oomdoctor._version import __version__
 from oomdoctor.cli.output import ReaderLeft, tell, tell_lines
-from oomdoctor.errors import OomDoctorError
+from oomdoctor.errors import OomDoctorError, UsageError
 
 COMMANDS = {
     "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
@@ -61,6 +61,7 @@ def oomdoctor() -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     try:
+        _check_words(sys.argv[1:] if args is None else args)
         code = oomdoctor.main(args, prog_name="oomdoctor", standalone_mode=False)
     except click.ClickException as error:
         _tell_misuse(error)
@@ -91,6 +92,17 @@ def main(args: Sequence[str] | None = None) -> None:
         )
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse words that no file can be named by; most of them end up as names of files."""
+    for word in words:
+        try:
+            is_name = b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_name = False
+        if not is_name:
+            raise UsageError(f"{word!r:.100} holds a character that no argument can hold.")
 
 
 def _tell_misuse(error: click.ClickException) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from oomdoctor.errors import UsageError
-from oomdoctor.units import parse_image_size, parse_size
+from oomdoctor.units import MAX_DIGITS, parse_image_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -59,9 +59,10 @@ class SampleType(click.ParamType):
         """Return the number, or None for all."""
         if value is None or str(value).lower() == "all":
             return None
-        if not str(value).isascii() or not str(value).isdigit() or int(value) == 0:
-            self.fail(f"{value!r} is not a number of files: write 1000, or all.", param, ctx)
-        return int(value)
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS) or int(text) == 0:
+            self.fail(f"{value!r:.60} is not a number of files: write 1000, or all.", param, ctx)
+        return int(text)
 
 
 class ToleranceType(click.ParamType):
