@@ -137,7 +137,7 @@ def _differences(case: Case, finding: Finding) -> list[str]:
         if not parses(finding.fix.code):
             found.append("use_instead, filled in, is not Python.")
         said = "\n".join((finding.message, finding.fix.title, finding.fix.code))
-        found += [f"it does not say {words!r}." for words in case.says if words not in said]
+        found += [f"it does not say {words!r:.100}." for words in case.says if words not in said]
     return found
 
 

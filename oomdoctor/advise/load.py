@@ -203,7 +203,7 @@ def _schema_error(path: Path, text: str, message: str) -> RuleError:
         hint = nearest(unknown[1], known)
         return RuleError(f"{_shown(path)}:{line}: {unknown[1]!r:.60} is not a key of a rule.{hint}")
     line = _line_of(text, key or table, table, index)
-    what = message.split(" - at ")[0].replace("Object missing required field", "it lacks")
+    what = message.split(" - at ")[0][:300].replace("Object missing required field", "it lacks")
     where = f"{key or table}: " if place and table else ""
     return RuleError(f"{_shown(path)}:{line}: {where}{what[:1].lower()}{what[1:]}.")
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from oomdoctor.findings import Report
 
 
+MAX_SENTENCE = 2000
+
+
 class ReaderLeft(Exception):
     """Whoever read standard output has left, as `| head` does."""
 
@@ -141,8 +144,9 @@ def _print(text: str) -> None:
 
 
 def tell(sentence: str) -> None:
-    """Write a sentence to standard error, on one line."""
-    tell_lines(printable(sentence))
+    """Write a sentence to standard error, on one line; a name in it may be of any length."""
+    line = printable(sentence)
+    tell_lines(line if len(line) <= MAX_SENTENCE else f"{line[:MAX_SENTENCE]}…")
 
 
 def tell_lines(text: str, *, format_: str = "text", colour: bool = False) -> None:
