@@ -20,13 +20,16 @@ from oomdoctor.cli.options import (
     rule_options,
 )
 from oomdoctor.cli.output import show
-from oomdoctor.cli.progress import ScanProgress
+from oomdoctor.cli.progress import Progress
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 from oomdoctor.units import DTYPE_BYTES
 
 JUDGED = ("purpose", "select", "ignore", "rules", "severities")
 COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance")
+
+
+_SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
 
 
 @click.command(cls=config.ConfiguredCommand)
@@ -106,8 +109,8 @@ def command(
     if left_out and compared["update_baseline"]:
         raise UsageError("--update-baseline records every model: leave --no-models out.")
     run = partial(run_gate, "check", compared=compared, judged=judged, whole=not paths, **named)
-    with ScanProgress() as progress:
-        report = run(progress=progress)
+    with Progress("Looking at the files") as line:
+        report = run(progress=lambda files: line.update(_SEEN.format(files)))
     if diff:
         return fixing.show_diff(report, output)
     if fix and fixing.fix(report):

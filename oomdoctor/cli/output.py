@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from oomdoctor._files import write_whole
+from oomdoctor.cli.progress import room
 from oomdoctor.errors import InputError
 from oomdoctor.report.escape import harmless, printable
 
@@ -151,7 +152,7 @@ def tell(sentence: str) -> None:
 
 def tell_lines(text: str, *, format_: str = "text", colour: bool = False) -> None:
     """Write lines to standard error; where nobody can read it, that is no error."""
-    with contextlib.suppress(OSError, ValueError):
+    with room(), contextlib.suppress(OSError, ValueError):
         click.echo(harmless(text, format_, colour=colour), err=True, color=True)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any, cast
 
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
 from oomdoctor.cli.output import hush_tensorflow, show, tell
+from oomdoctor.cli.progress import Progress
 from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
 from oomdoctor.findings import Report
@@ -61,11 +63,11 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     from oomdoctor.api.tune import tune_report
 
     hush_tensorflow()
-    is_watched = sys.stderr.isatty()
-    if is_watched:
-        tell("Loading the model and tracing its training step …")
+    is_watched = sys.stderr is not None and sys.stderr.isatty()
     try:
-        report = tune_report(model, watch=_tell if is_watched else None, **options)
+        with Progress("Loading the model and tracing its training step") as line:
+            watch = partial(_tell, line) if is_watched else None
+            report = tune_report(model, watch=watch, **options)
     except DoesNotFitError as error:
         tell(str(error))
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)
@@ -74,10 +76,11 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     return 0
 
 
-def _tell(trial: SizeTrial) -> None:
+def _tell(line: Progress, trial: SizeTrial) -> None:
     seconds = "" if trial.seconds is None else f" ({trial.seconds:.0f} s)"
     what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
         trial.outcome, "died"
     )
     how = "probe" if trial.is_probe else "under the limit"
     tell(f"batch {trial.batch_size}, {how}: {what}{seconds}")
+    line.update("Looking for the largest batch size")

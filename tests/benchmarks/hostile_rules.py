@@ -1,8 +1,8 @@
 """Time and memory against the size of hostile rules, configurations and baselines.
 
-Each case is read at n, 2n, 4n and 8n bytes, in a process of its own, up to the limit that its reader
-has (64 KiB for a rule, 256 KiB for a configuration). The growth is the exponent of time against
-size: 1 where it is linear, less where the input is refused early. Imports are not counted.
+Each case is read at n, 2n, 4n and 8n bytes, in a process of its own, up to the limit that its
+reader has (64 KiB for a rule, 256 KiB for a configuration). The growth is the exponent of time
+against size: 1 where it is linear, less where the input is refused early. Imports do not count.
 
     python tests/benchmarks/hostile_rules.py
 """
