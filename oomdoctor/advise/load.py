@@ -143,7 +143,7 @@ def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) ->
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
         raise RuleError(
-            f"{_shown(path)}:{line}: not TOML: {_TOML_PLACE.sub('', str(error))}."
+            f"{_shown(path)}:{line}: not TOML: {_TOML_PLACE.sub('', str(error)):.500}."
         ) from None
     try:
         file = msgspec.convert(table, RuleFile)
@@ -231,7 +231,7 @@ class _Checker:
         self.in_family = in_family
 
     def fail(self, key: str, what: str) -> RuleError:
-        return RuleError(f"{_shown(self.path)}:{_line_of(self.text, key)}: {key}: {what}")
+        return RuleError(f"{_shown(self.path)}:{_line_of(self.text, key)}: {key}: {what:.500}")
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)

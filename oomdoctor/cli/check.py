@@ -157,7 +157,7 @@ def _named(paths: tuple[str, ...], how_fed: dict[str, Any]) -> dict[str, Any]:
 
 def exit_code(report: Report, fail_on: str) -> int:
     """Return 1 when something was found that is at least as bad as `fail_on`, and new."""
-    from oomdoctor.report.listing import list_problems
+    from oomdoctor.report.listing import fails
 
-    listing = list_problems(report, fail_on=fail_on)
-    return int(any(problem.fails for problem in listing.problems))
+    parts = report.parts or (report,)
+    return int(any(fails(finding, fail_on) for part in parts for finding in part.findings))
