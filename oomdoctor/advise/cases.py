@@ -110,7 +110,7 @@ def problems(rule: Rule) -> list[str]:
             finding = judge(rule, known)
             found += [f"case {number}: {what}" for what in _differences(case, finding)]
         except (ValueError, UsageError) as error:
-            found.append(f"case {number}: {str(error):.500}")
+            found.append(f"case {number}: {error!s:.500}")
             continue
         if finding.outcome is Outcome.FIRED:
             used.add(chosen_code(rule, Evaluator(known)))

@@ -65,12 +65,12 @@ _SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
 @click.option(
-    "--fix", cls=CommandLineOption, is_flag=True, help="Change scripts where that is safe."
-)
-@click.option(
     "--no-models",
     is_flag=True,
     help="Leave out the models that the configuration names: they import the project's code.",
+)
+@click.option(
+    "--fix", cls=CommandLineOption, is_flag=True, help="Change scripts where that is safe."
 )
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @rule_options
@@ -109,7 +109,7 @@ def command(
     if left_out and compared["update_baseline"]:
         raise UsageError("--update-baseline records every model: leave --no-models out.")
     run = partial(run_gate, "check", compared=compared, judged=judged, whole=not paths, **named)
-    with Progress("Looking at the files") as line:
+    with Progress("Checking") as line:
         report = run(progress=lambda files: line.update(_SEEN.format(files)))
     if diff:
         return fixing.show_diff(report, output)

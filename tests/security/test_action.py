@@ -1,4 +1,6 @@
-"""The action runs in a stranger's checkout, and runs nothing of it unless models are asked for.
+"""The action and the hooks run in strangers' checkouts, and run nothing of them.
+
+Except for models, where the workflow asks for them.
 
 The steps of `action.yml` are executed as GitHub's runner does, in a checkout that holds modules
 named like those that pip, oomdoctor and Python itself import. Each leaves a mark when it is run.
@@ -6,6 +8,7 @@ named like those that pip, oomdoctor and Python itself import. Each leaves a mar
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -158,3 +161,59 @@ def test_no_step_starts_python_in_a_way_that_looks_into_the_current_folder():
         for line in step["run"].splitlines():
             if re.match(r"\s*(python|pip|oomdoctor)\b", line):
                 assert line.strip().startswith("python -I -m ")
+
+
+def git(folder, *args):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *identity, *args], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_file_that_is_named_like_an_option_is_a_file_to_the_hook(tmp_path):
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    manifest = (REPOSITORY / ".pre-commit-hooks.yaml").read_text()
+    (hooks / ".pre-commit-hooks.yaml").write_text(
+        manifest.replace("language: python", "language: system")
+    )
+    git(hooks, "init", "-q")
+    git(hooks, "add", "-A")
+    git(hooks, "commit", "-qm", "all")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "victim.py").write_text("precious = 1\n")
+    (project / "--also=text=victim.py").write_text("import tensorflow as tf\n")
+    config = {
+        "repos": [
+            {
+                "repo": str(hooks),
+                "rev": git(hooks, "rev-parse", "HEAD"),
+                "hooks": [{"id": "oomdoctor"}],
+            }
+        ]
+    }
+    (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    command = tmp_path / "bin" / "oomdoctor"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m oomdoctor "$@"\n')
+    command.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run", "--all-files", "--verbose"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+            "PRE_COMMIT_HOME": str(tmp_path / "home"),
+        },
+    )
+    assert done.returncode == 0, done.stdout
+    assert "No memory mistakes found in 2 scripts" in done.stdout
+    assert (project / "victim.py").read_text() == "precious = 1\n"
