@@ -120,7 +120,7 @@ def write(text: str, output: str | None, *, format_: str = "text", colour: bool 
     if output is None:
         _print(harmless(text, format_, colour=colour))
         return
-    if format_ not in ("exact", "page"):
+    if format_ != "exact":
         text = harmless(text, format_)
     try:
         write_whole(output, text.encode("utf-8", "backslashreplace"))

@@ -108,7 +108,6 @@ def test_every_option_that_names_a_file_is_read_only_or_for_the_command_line():
         'models = ["{outside}/m.keras"]',
         'models = ["../outside/m.keras"]',
         'models = ["link/m.keras"]',
-        'datasets = ["loop"]',
         'datasets = ["a\\u0000b"]',
         'rules = "a\\u0000b"',
     ],
@@ -119,12 +118,17 @@ def test_paths_stay_below_the_configuration(project, tmp_path, settings):
     np.save(outside / "x.npy", np.zeros((10, 10)))
     (outside / "b.json").write_text('{"tool": "oomdoctor", "version": 1}')
     (project / "link").symlink_to(outside)
-    (project / "loop").symlink_to(project / "loop")
     text = settings.format(outside=outside)
     if not text.startswith(("datasets", "scripts", "models")):
         text += '\ndatasets = ["data"]'
     (project / "oomdoctor.toml").write_text(text)
     assert_refused(run(project, "check"), "leads out of", "command line")
+
+
+def test_a_loop_of_links_is_one_sentence(project):
+    (project / "loop").symlink_to(project / "loop")
+    (project / "oomdoctor.toml").write_text('datasets = ["loop"]')
+    assert_refused(run(project, "check"), "loop")
 
 
 def test_a_person_may_name_a_configuration_with_paths_elsewhere(project, tmp_path):

@@ -275,3 +275,15 @@ def test_colours_are_ours_alone_on_a_terminal(project):
 )
 def test_each_format_escapes_in_its_own_way(text, format_, safe):
     assert harmless(text, format_) == safe
+
+
+def test_the_page_of_a_recording_holds_no_control_characters(tmp_path):
+    script = tmp_path / "a\x1b[2J.py"
+    script.write_text("print(1)\n")
+    done = run("profile", "--output", "recording", script.name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_harmless(done.stderr)
+    page = (tmp_path / "recording" / "report.html").read_text()
+    assert all(char.isprintable() or char in "\n\t" for char in page)
+    assert_harmless((tmp_path / "recording" / "report.txt").read_text())
+    assert_harmless((tmp_path / "recording" / "report.json").read_text())
