@@ -32,7 +32,10 @@ _UNIT_BYTES = {
     "tib": 1024**4,
 }
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z")
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*\Z")
+
+MAX_DIGITS = 18
+"""Of a number that a person writes: with more, it is no size of anything, but a mistake."""
 
 DTYPE_BYTES = {
     "bool": 1,
@@ -72,8 +75,10 @@ def parse_size(text: str | int) -> int:
     match = _SIZE.match(text)
     factor = _UNIT_BYTES.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise UsageError(f"{text!r} is not a size: write 2.7GiB, 16GB, 512MiB or plain bytes.")
+        raise UsageError(f"{text!r:.60} is not a size: write 2.7GiB, 16GB, 512MiB or plain bytes.")
     whole, _, fraction = match[1].partition(".")
+    if len(whole) > MAX_DIGITS:
+        raise UsageError(f"{text!r:.60} is larger than any memory.")
     # Integer arithmetic keeps large sizes exact; the fraction alone goes through a float.
     return int(whole or 0) * factor + int(float(f"0.{fraction or 0}") * factor)
 
@@ -87,11 +92,15 @@ def parse_image_size(size: object) -> tuple[int, ...]:
     """
     parts = size.lower().replace("×", "x").split("x") if isinstance(size, str) else size
     numbers: tuple[int, ...] = ()
-    if isinstance(parts, Sequence) and all(str(part).strip().isdigit() for part in parts):
+    if isinstance(parts, Sequence) and all(_is_count(str(part).strip()) for part in parts):
         numbers = tuple(int(part) for part in parts)
     if len(numbers) not in (2, 3) or min(numbers) < 1:
-        raise UsageError(f"{size!r} is not an image size: write 150x150 or 150x150x3.")
+        raise UsageError(f"{size!r:.60} is not an image size: write 150x150 or 150x150x3.")
     return numbers
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def format_bytes(size_bytes: float | None, *, unknown: str = "unknown") -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import textwrap
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from oomdoctor.advise.evaluate import chosen_code, judge
@@ -62,7 +64,18 @@ def _value(name: str, value: Any) -> Any:
 
 def fired(rule: Rule) -> list[Finding]:
     """Return what the rule says about each of its cases that fires."""
-    return [judge(rule, case_values(case)) for case in rule.file.cases if case.outcome == "fired"]
+    return [judge(rule, known) for known in _firing(rule)]
+
+
+def _firing(rule: Rule) -> Iterator[dict[str, Any]]:
+    """Yield the facts of each case that fires; `problems` tells of a case that is wrong."""
+    for case in rule.file.cases:
+        if case.outcome == "fired":
+            try:
+                known = case_values(case)
+            except ValueError:
+                continue
+            yield known
 
 
 def filled_codes(rule: Rule) -> list[str]:
@@ -72,10 +85,7 @@ def filled_codes(rule: Rule) -> list[str]:
     the values that it falls back on.
     """
     filled: dict[Template, str] = {}
-    for case in rule.file.cases:
-        if case.outcome != "fired":
-            continue
-        known = case_values(case)
+    for known in _firing(rule):
         fix = judge(rule, known).fix
         if fix is not None:
             filled.setdefault(chosen_code(rule, Evaluator(known)), fix.code)
@@ -100,7 +110,7 @@ def problems(rule: Rule) -> list[str]:
             finding = judge(rule, known)
             found += [f"case {number}: {what}" for what in _differences(case, finding)]
         except (ValueError, UsageError) as error:
-            found.append(f"case {number}: {error}")
+            found.append(f"case {number}: {error!s:.500}")
             continue
         if finding.outcome is Outcome.FIRED:
             used.add(chosen_code(rule, Evaluator(known)))
@@ -127,14 +137,16 @@ def _differences(case: Case, finding: Finding) -> list[str]:
         if not parses(finding.fix.code):
             found.append("use_instead, filled in, is not Python.")
         said = "\n".join((finding.message, finding.fix.title, finding.fix.code))
-        found += [f"it does not say {words!r}." for words in case.says if words not in said]
+        found += [f"it does not say {words!r:.100}." for words in case.says if words not in said]
     return found
 
 
 def parses(code: str) -> bool:
     """Return whether code is Python."""
     try:
-        ast.parse(textwrap.dedent(code))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(textwrap.dedent(code))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     return True

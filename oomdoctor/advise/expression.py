@@ -15,11 +15,9 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import simpleeval
 
 from oomdoctor.advise.grammar import ExpressionError, check, fact_name
 from oomdoctor.units import GIB, KIB, MIB
@@ -109,77 +107,79 @@ def evaluate(expression: Expression, values: Mapping[str, Any]) -> Result:
     return Evaluator(values).run(expression)
 
 
-class Evaluator(simpleeval.SimpleEval):  # type: ignore[misc] # simpleeval has no types
-    """Runs expressions over one set of values; make one per set, it costs a little.
+class Evaluator:
+    """Runs expressions over one set of values.
 
-    simpleeval walks the tree; the handlers below are the only ones it is left with, so a node
-    that slipped through the check would be refused here once more.
+    It knows ten kinds of nodes. One that slipped through the check would be refused here once more.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(operators=_OPERATORS, functions={}, names=values)
-        self.nodes = {
-            ast.Attribute: self._eval_attribute,
-            ast.Name: self._eval_name,
-            ast.Tuple: self._eval_list,
-            ast.List: self._eval_list,
-            ast.Constant: self._eval_constant,
-            ast.UnaryOp: self._eval_unaryop,
-            ast.BinOp: self._eval_binop,
-            ast.BoolOp: self._eval_boolop,
-            ast.Compare: self._eval_compare,
-            ast.IfExp: self._eval_ifexp,
+        self._values = values
+        self._kinds: dict[type[ast.AST], Callable[[Any], Any]] = {
+            ast.Attribute: self._fact,
+            ast.Name: lambda node: _CONSTANTS[node.id],
+            ast.Constant: lambda node: node.value,
+            ast.Tuple: self._list,
+            ast.List: self._list,
+            ast.UnaryOp: self._unary,
+            ast.BinOp: self._binary,
+            ast.BoolOp: self._logic,
+            ast.Compare: self._compare,
+            ast.IfExp: self._conditional,
         }
 
     def run(self, expression: Expression) -> Result:
         """Return what an expression gives."""
-        value = self.eval(expression.text, previously_parsed=expression.tree)
+        value = self._eval(expression.tree)
         if isinstance(value, _Unknown):
             return Result(None, value.missing)
         return Result(value)
 
-    def _eval_attribute(self, node: ast.Attribute) -> Any:
+    def _eval(self, node: ast.expr) -> Any:
+        kind = self._kinds.get(type(node))
+        if kind is None:
+            raise ExpressionError(f"{type(node).__name__} is not part of the language.")
+        return kind(node)
+
+    def _fact(self, node: ast.Attribute) -> Any:
         # Not an attribute of anything: the two parts of a fact's name.
         name = fact_name(node)
-        value = self.names.get(name)
+        value = self._values.get(name)
         if value is None or not _is_plain(value):
             return _Unknown(frozenset((name,)))
         return value
 
-    def _eval_name(self, node: ast.Name) -> int:
-        return _CONSTANTS[node.id]
-
-    def _eval_list(self, node: ast.Tuple | ast.List) -> Any:
+    def _list(self, node: ast.Tuple | ast.List) -> Any:
         return tuple(self._eval(item) for item in node.elts)
 
-    def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
+    def _unary(self, node: ast.UnaryOp) -> Any:
         value = self._eval(node.operand)
-        return value if isinstance(value, _Unknown) else self.operators[type(node.op)](value)
+        return value if isinstance(value, _Unknown) else _OPERATORS[type(node.op)](value)
 
-    def _eval_binop(self, node: ast.BinOp) -> Any:
+    def _binary(self, node: ast.BinOp) -> Any:
         left, right = self._eval(node.left), self._eval(node.right)
         if unknown := _blame(left, right):
             return unknown
         try:
-            value = self.operators[type(node.op)](left, right)
+            value = _OPERATORS[type(node.op)](left, right)
         except ArithmeticError:
             return _Unknown(_names(node.right) or _names(node))
         return value if _is_plain(value) else _Unknown(_names(node))
 
-    def _eval_compare(self, node: ast.Compare) -> Any:
+    def _compare(self, node: ast.Compare) -> Any:
         left = self._eval(node.left)
         links = []
         for sign, comparator in zip(node.ops, node.comparators, strict=True):
             right = self._eval(comparator)
-            links.append(_blame(left, right) or self.operators[type(sign)](left, right))
+            links.append(_blame(left, right) or _OPERATORS[type(sign)](left, right))
             left = right
         return _settle(links, decisive=False)
 
-    def _eval_boolop(self, node: ast.BoolOp) -> Any:
+    def _logic(self, node: ast.BoolOp) -> Any:
         decisive = isinstance(node.op, ast.Or)
         return _settle([self._eval(value) for value in node.values], decisive=decisive)
 
-    def _eval_ifexp(self, node: ast.IfExp) -> Any:
+    def _conditional(self, node: ast.IfExp) -> Any:
         test = self._eval(node.test)
         if not isinstance(test, _Unknown):
             return self._eval(node.body if test else node.orelse)

@@ -1,7 +1,6 @@
 """The check an expression passes before it may run: an allow-list, then types.
 
-`simpleeval`, which runs expressions, refuses what it knows to be bad. This check comes first and
-accepts only what it knows to be good, and it knows what each fact is: `data.dtype > 3` is
+It accepts only what it knows to be good, and it knows what each fact is: `data.dtype > 3` is
 refused when the rule is loaded, not when it runs.
 """
 

@@ -8,16 +8,16 @@ runs nothing.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import stat
-import sys
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from oomdoctor._files import NotPlain, read_small
+from oomdoctor._toml import read_toml
 from oomdoctor.advise.expression import ExpressionError
 from oomdoctor.advise.rule import FIELDS, Case, Rule, RuleFile, Variant
 from oomdoctor.advise.template import Template, escaped
@@ -25,11 +25,9 @@ from oomdoctor.advise.vocabulary import nearest
 from oomdoctor.errors import InputError, RuleError
 from oomdoctor.findings import REMEDIES
 
-# Python 3.10 has no TOML reader of its own.
-_toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 1000
+MAX_ENTRIES = 10_000
 
 _STRING = re.compile(
     r'"""(?P<long>.*?)"""|^(?P<key>\w+ = )"(?P<short>[^"\\\n]*)"$', re.MULTILINE | re.DOTALL
@@ -105,18 +103,26 @@ def repeated(rules: Iterable[Rule]) -> list[RuleError]:
 def rule_files(root: Path) -> list[Path]:
     """Return the rule files of a folder and of the folders in it, by path."""
     try:
-        with os.scandir(root) as entries:
-            inside = sorted(entries, key=lambda entry: entry.name)
+        inside = _entries(root)
         files = [entry.path for entry in inside if entry.name.endswith(".toml")]
         for entry in inside:
             if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                with os.scandir(entry.path) as deeper:
-                    files += [item.path for item in deeper if item.name.endswith(".toml")]
-    except OSError as error:
-        raise InputError(f"Cannot read the rules in {root}: {error.strerror}.") from None
+                deeper = _entries(entry.path)
+                files += [item.path for item in deeper if item.name.endswith(".toml")]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"Cannot read the rules in {root}: {reason}.") from None
     if len(files) > MAX_FILES:
         raise InputError(f"{root} holds {len(files)} rule files; {MAX_FILES} is the most.")
     return [Path(path) for path in sorted(files)]
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        listed = list(islice(entries, MAX_ENTRIES + 1))
+    if len(listed) > MAX_ENTRIES:
+        raise InputError(f"{folder} holds more than {MAX_ENTRIES} files: it is no folder of rules.")
+    return listed
 
 
 def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) -> Rule:
@@ -132,23 +138,17 @@ def read_rule(path: Path, root: Path | None = None, *, thorough: bool = True) ->
     if not thorough:
         text = _STRING.sub(_as_literal, text.partition("\n[[cases]]")[0])
     try:
-        table = _toml.loads(text)
-    except RecursionError:
-        raise RuleError(
-            f"{_shown(path)}: not TOML that anyone would write: nested too deep."
-        ) from None
+        table = read_toml(text)
     except ValueError as error:
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
         raise RuleError(
-            f"{_shown(path)}:{line}: not TOML: {_TOML_PLACE.sub('', str(error))}."
+            f"{_shown(path)}:{line}: not TOML: {_TOML_PLACE.sub('', str(error)):.500}."
         ) from None
     try:
         file = msgspec.convert(table, RuleFile)
     except msgspec.ValidationError as error:
         raise _schema_error(path, text, str(error)) from None
-    except RecursionError:
-        raise RuleError(f"{_shown(path)}: nested too deep.") from None
     rule = Rule(file, str(path))
     checker = _Checker(path, text, in_family=root is not None and path.parent != root)
     if thorough:
@@ -173,16 +173,12 @@ def _read_text(path: Path, root: Path) -> str:
     try:
         if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
             raise RuleError(f"{_shown(path)}: it is a link that leads out of {root}.")
-        # A pipe or a device named like a rule would block for ever.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise RuleError(f"{_shown(path)}: it is not a file.")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_small(path, most=MAX_FILE_BYTES)
+    except NotPlain as error:
+        raise RuleError(f"{_shown(path)}: {error.strerror}.") from None
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RuleError(f"{_shown(path)}: it cannot be read: {reason}.") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise RuleError(f"{_shown(path)}: it is larger than {MAX_FILE_BYTES // 1024} KiB.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -205,9 +201,9 @@ def _schema_error(path: Path, text: str, message: str) -> RuleError:
         known = inner[table].__struct_fields__ if table in inner else tuple(FIELDS)
         line = _line_of(text, unknown[1], table, index)
         hint = nearest(unknown[1], known)
-        return RuleError(f"{_shown(path)}:{line}: {unknown[1]!r} is not a key of a rule.{hint}")
+        return RuleError(f"{_shown(path)}:{line}: {unknown[1]!r:.60} is not a key of a rule.{hint}")
     line = _line_of(text, key or table, table, index)
-    what = message.split(" - at ")[0].replace("Object missing required field", "it lacks")
+    what = message.split(" - at ")[0][:300].replace("Object missing required field", "it lacks")
     where = f"{key or table}: " if place and table else ""
     return RuleError(f"{_shown(path)}:{line}: {where}{what[:1].lower()}{what[1:]}.")
 
@@ -216,10 +212,12 @@ def _line_of(text: str, key: str, table: str = "", index: str | None = None) -> 
     """The line a key is written on, from the given table of tables on; 1 if it is not found."""
     start = 0
     if index is not None:
-        places = [match.start() for match in re.finditer(rf"^\s*\[\[{table}\]\]", text, re.M)]
+        places = [m.start() for m in re.finditer(rf"^[ \t]*\[\[{table}\]\]", text, re.M)]
         start = places[int(index)] if int(index) < len(places) else 0
     word = re.escape(key)
-    match = re.compile(rf"^\s*(?:\[+\s*)?['\"]?{word}['\"]?\s*[=.\]]", re.M).search(text, start)
+    # Blanks of this line alone: `\s` would go through all empty lines, from each of them.
+    written = rf"^[ \t]*(?:\[+[ \t]*)?['\"]?{word}['\"]?[ \t]*[=.\]]"
+    match = re.compile(written, re.M).search(text, start)
     place = match.end() if match else start
     return text.count("\n", 0, place) + 1
 
@@ -233,7 +231,7 @@ class _Checker:
         self.in_family = in_family
 
     def fail(self, key: str, what: str) -> RuleError:
-        return RuleError(f"{_shown(self.path)}:{_line_of(self.text, key)}: {key}: {what}")
+        return RuleError(f"{_shown(self.path)}:{_line_of(self.text, key)}: {key}: {what:.500}")
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)

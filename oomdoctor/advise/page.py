@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -173,7 +174,6 @@ def _wrapped(expression: str) -> str:
 
 def _code(text: str, language: str = "python") -> str:
     # A fence longer than any inside cannot be closed by the rule's own text.
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"

@@ -7,14 +7,20 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from oomdoctor.advise.expression import Expression, compile_expression
 from oomdoctor.advise.template import Template, parse_template
 
 Scalar = bool | int | float | str
+
+# Every case is run through every variant and every computed number.
+MAX_CASES = 100
+MAX_VARIANTS = 32
+MAX_COMPUTED = 32
 
 FAMILIES = (
     "input",
@@ -80,10 +86,10 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worse_when: str | None = None
     saves: str | None = None
     fits: str | None = None
-    computed: dict[str, str] = {}
+    computed: Annotated[dict[str, str], Meta(max_length=MAX_COMPUTED)] = {}
     purposes: tuple[Literal["prototype", "train", "production"], ...] = ()
-    variants: tuple[Variant, ...] = ()
-    cases: tuple[Case, ...] = ()
+    variants: Annotated[tuple[Variant, ...], Meta(max_length=MAX_VARIANTS)] = ()
+    cases: Annotated[tuple[Case, ...], Meta(max_length=MAX_CASES)] = ()
 
 
 class Rule:

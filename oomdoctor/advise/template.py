@@ -88,7 +88,9 @@ def parse_template(text: str, computed: Mapping[str, Any], *, is_code: bool = Fa
                 "or name a fact in braces."
             )
         if match["guard"]:
-            _must_begin_a_line(text, match, is_code=is_code)
+            after_guard = pieces[-1] == "" and isinstance(pieces[-2:][0], Guard)
+            begins = after_guard or match.start() == 0 or text[match.start() - 1] == "\n"
+            _check_guard(match, begins_line=is_code and begins)
             pieces.append(Guard(match["guarded"], match["guard"] == "?"))
             continue
         if match["open"] or match["close"]:
@@ -105,11 +107,11 @@ def parse_template(text: str, computed: Mapping[str, Any], *, is_code: bool = Fa
     return Template(tuple(piece for piece in pieces if piece != ""))
 
 
-def _must_begin_a_line(text: str, match: re.Match[str], *, is_code: bool) -> None:
-    name, before = match["guarded"], text[: match.start()].rpartition("\n")[2]
+def _check_guard(match: re.Match[str], *, begins_line: bool) -> None:
+    name = match["guarded"]
     if name not in FACTS:
         raise ExpressionError(f"{match[0]}: {name} is not a fact.{nearest(name, FACTS)}")
-    if not is_code or re.sub(r"\{[?!][a-z_.0-9]+\}", "", before):
+    if not begins_line:
         raise ExpressionError(f"{match[0]} keeps or drops a line of code: it must begin one.")
 
 
@@ -120,7 +122,7 @@ def _placeholder(name: str, default: str | None, computed: Mapping[str, Any]) ->
         kind = FACTS[name].kind
     else:
         raise ExpressionError(f"{{{name}}} is not a fact.{nearest(name, [*FACTS, *computed])}")
-    if default is not None and kind != "text" and not re.fullmatch(r"\d+(\.\d+)?", default):
+    if default is not None and kind != "text" and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", default):
         raise ExpressionError(f"{{{name}|{default}}}: the value to fall back on must be a number.")
     return Placeholder(name, kind, default)
 

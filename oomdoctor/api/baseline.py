@@ -7,13 +7,13 @@ findings by their fingerprint.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from oomdoctor._files import read_small, write_whole
 from oomdoctor.errors import InputError
 from oomdoctor.facts import Estimate, Growth, LayerGrowth
 from oomdoctor.findings import Finding, Report
@@ -22,15 +22,18 @@ TOLERANCE = 0.05
 VERSION = 1
 MAX_BYTES = 64 * 1024**2
 
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Threads = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The peak of one model with one batch size."""
 
     subject: str
-    peak_bytes: int
-    threads: int
+    peak_bytes: Bytes
+    threads: Threads
     """Threads inside an operation that it was simulated with: some workspaces depend on it."""
-    layers: dict[str, int]
+    layers: dict[str, Bytes]
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +49,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What the file holds."""
 
     tool: Literal["oomdoctor"]
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     peaks: tuple[Peak, ...] = ()
     findings: tuple[Known, ...] = ()
 
@@ -62,10 +65,7 @@ def read_baseline(path: str) -> Baseline:
     """Return the baseline in a file, or raise one sentence that says what to do."""
     anew = "record it with --update-baseline"
     try:
-        if os.path.getsize(path) > MAX_BYTES:
-            raise InputError(f"{path} is too large for a baseline: {anew}.")
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_small(path, most=MAX_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: {anew}.") from None
     except OSError as error:
@@ -86,13 +86,28 @@ def write_baseline(path: str, baseline: Baseline) -> None:
     """Write a baseline so that its changes read well in a diff."""
     plain = msgspec.to_builtins(baseline)
     text = json.dumps(plain, indent=1, ensure_ascii=True) + "\n"
-    half = f"{path}.{os.getpid()}.part"
+    if not _may_be_replaced(path):
+        raise InputError(
+            f"{path} is not a baseline of oomdoctor and is left as it is: give another --baseline."
+        )
     try:
-        with open(half, "w", encoding="ascii") as file:
-            file.write(text)
-        os.replace(half, path)
+        write_whole(path, text.encode("ascii"))
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}).") from error
+
+
+def _may_be_replaced(path: str) -> bool:
+    """Return whether a path is free, or holds a baseline, be it old, empty or in conflict.
+
+    It may be named by a configuration, and that by a stranger.
+    """
+    try:
+        content = read_small(path, most=MAX_BYTES)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}).") from error
+    return not content.strip() or b'"tool": "oomdoctor"' in content[:4096]
 
 
 def grown(estimate: Estimate, recorded: Peak | None, tolerance: float) -> Growth | None:
@@ -135,10 +150,10 @@ def recorded(
 ) -> Baseline:
     """Return the baseline that makes these reports clean; what it had of others is kept."""
     peaks = {peak.subject: peak for peak in before.peaks}
-    findings: list[Known] = list(before.findings)
+    reports = tuple(reports)
+    places = {(report.subject, report.target) for report in reports}
+    findings = [f for f in before.findings if (f.subject, f.target) not in places]
     for report in reports:
-        place = (report.subject, report.target)
-        findings = [known for known in findings if (known.subject, known.target) != place]
         for finding, fingerprint in _named(report, root):
             findings.append(
                 Known(

@@ -11,9 +11,10 @@ class Drawing:
     def text(self, value: Any) -> str:
         """Return the readable table."""
         from oomdoctor.report import text
+        from oomdoctor.report.escape import harmless
         from oomdoctor.report.views import view_of
 
-        return text.render(view_of(_shown(value)))
+        return harmless(text.render(view_of(_shown(value))))
 
     def html(self, value: Any) -> str:
         """Return the same for a notebook."""

@@ -7,15 +7,15 @@ Without models TensorFlow is not needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.api.baseline import TOLERANCE, Baseline, grown
 from oomdoctor.api.conclude import conclude, installed, read_rules
 from oomdoctor.api.data import check
-from oomdoctor.facts import Facts, Machine
-from oomdoctor.findings import Finding, Outcome, Report, Severity
+from oomdoctor.facts import Facts, Machine, Scripts
+from oomdoctor.findings import Finding, Location, Outcome, Report, Severity
 
 if TYPE_CHECKING:
     from oomdoctor.api.model import Estimating
@@ -87,7 +87,7 @@ def run_plan(command: str, plan: Plan, *, progress: Any = None) -> tuple[Report,
     for number, report in _reports_of_models(command, plan):
         on[number].append(report)
     # Which of several datasets a script reads is not known.
-    known = on[0][0].facts if len(plan.datasets) == 1 else None
+    known = [reports[0].facts for reports in on if reports and len(plan.datasets) == 1]
     scripts = [_code_report(code, plan, known) for code in plan.scripts]
     return tuple(report for reports in [*on, scripts] for report in reports)
 
@@ -102,6 +102,7 @@ def combined(command: str, reports: tuple[Report, ...]) -> Report:
 
 def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]:
     seen: Any = list(data.paths)
+    scripts: Scripts | None = None
     for machine in plan.machines:
         report = check(
             seen,
@@ -113,21 +114,47 @@ def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]
         )
         seen = report.facts.inventory
         if seen is None:  # code alone, which no machine changes
+            report = _on_every_machine(report, plan, ())
             yield replace(report, subject=data.name or ", ".join(data.paths), target=None)
             return
+        if scripts is not None:  # the code beside the data was read for the first machine
+            facts = replace(report.facts, scripts=scripts)
+            report = conclude("check", facts, subject=report.subject, **plan.judged)
+        scripts = report.facts.scripts
         yield replace(report, subject=data.name or report.subject)
 
 
-def _code_report(code: DataPlan, plan: Plan, data: Facts | None) -> Report:
+def _code_report(code: DataPlan, plan: Plan, data: Sequence[Facts]) -> Report:
     """Return what is found in code; what is known of the data decides how bad it is."""
     report = check(list(code.paths), machine=plan.machines[0], **plan.judged)
+    return replace(_on_every_machine(report, plan, data), subject=code.name, target=None)
+
+
+def _on_every_machine(report: Report, plan: Plan, data: Sequence[Facts]) -> Report:
+    """Return a report on code alone in which each finding is as bad as on the worst machine.
+
+    Args:
+        report: What was found on the first machine.
+        plan: Which machines there are.
+        data: What is known of the data on each machine, if it is known which is read.
+    """
     facts = report.facts
-    if data is not None and facts.scripts is not None and facts.inventory is None:
-        told = conclude("check", replace(data, scripts=facts.scripts), **plan.judged)
-        found = [f for f in told.findings if f.location is not None]
-        rest = [f for f in report.findings if f.location is None]
-        report = replace(report, findings=(*found, *rest))
-    return replace(report, subject=code.name, target=None)
+    if facts.scripts is None or facts.inventory is not None:
+        return report
+    worst: dict[tuple[str, Location | None], Finding] = {}
+    for known in data or [replace(facts, machine=machine) for machine in plan.machines]:
+        told = conclude("check", replace(known, scripts=facts.scripts), **plan.judged)
+        for finding in told.findings:
+            place = (finding.rule, finding.location)
+            if place not in worst or _badness(finding) < _badness(worst[place]):
+                worst[place] = finding
+    located = [f for f in worst.values() if f.location is not None]
+    rest = [f for f in report.findings if f.location is None]
+    return replace(report, findings=(*sorted(located, key=_badness), *rest))
+
+
+def _badness(finding: Finding) -> tuple[bool, int]:
+    return finding.outcome is not Outcome.FIRED, finding.severity.rank
 
 
 def _reports_of_models(command: str, plan: Plan) -> Iterator[tuple[int, Report]]:

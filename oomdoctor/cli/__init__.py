@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import click
 
 from oomdoctor._version import __version__
-from oomdoctor.cli.output import ReaderLeft
-from oomdoctor.errors import OomDoctorError
+from oomdoctor.cli.output import ReaderLeft, tell, tell_lines
+from oomdoctor.errors import OomDoctorError, UsageError
 
 COMMANDS = {
     "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
@@ -61,36 +61,56 @@ def oomdoctor() -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     try:
+        _check_words(sys.argv[1:] if args is None else args)
         code = oomdoctor.main(args, prog_name="oomdoctor", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _tell_misuse(error)
         code = 2
     except OomDoctorError as error:
-        click.echo(f"oomdoctor: {error}", err=True)
+        tell(f"oomdoctor: {error}")
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("oomdoctor: interrupted", err=True)
+        tell("oomdoctor: interrupted")
         code = 130
     except (BrokenPipeError, ReaderLeft):
         # Nothing more can be written, not even by the interpreter when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except OSError as error:
-        click.echo(
-            f"oomdoctor: {error.filename or 'a file or folder'}: {error.strerror}.", err=True
-        )
+        tell(f"oomdoctor: {error.filename or 'a file or folder'}: {error.strerror or error}.")
         code = 2
     except MemoryError:
-        click.echo("oomdoctor: this machine has too little free memory to go on.", err=True)
+        tell("oomdoctor: this machine has too little free memory to go on.")
         code = 2
     except Exception as error:
         if os.environ.get("OOMDOCTOR_DEBUG"):
             raise
         kind = type(error).__name__
-        click.echo(
+        tell(
             f"oomdoctor: internal error ({kind}: {error}). Please report it with the output of "
-            "the same command under OOMDOCTOR_DEBUG=1.",
-            err=True,
+            "the same command under OOMDOCTOR_DEBUG=1."
         )
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse words that no file can be named by; most of them end up as names of files."""
+    for word in words:
+        try:
+            is_name = b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_name = False
+        if not is_name:
+            raise UsageError(f"{word!r:.100} holds a character that no argument can hold.")
+
+
+def _tell_misuse(error: click.ClickException) -> None:
+    """Say what is wrong with the command line, which is quoted there."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        tell_lines(context.get_usage())
+        tell(f"Try '{context.command_path} -h' for help.")
+        tell_lines("")
+    # click lists what can be chosen below each other.
+    tell(f"Error: {error.format_message()}".replace("\n\t", " "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 
 from oomdoctor.cli import config, fixing
 from oomdoctor.cli.options import (
+    CommandLineOption,
     ImageSizeType,
     SampleType,
     also_option,
@@ -18,13 +20,16 @@ from oomdoctor.cli.options import (
     rule_options,
 )
 from oomdoctor.cli.output import show
-from oomdoctor.cli.progress import ScanProgress
+from oomdoctor.cli.progress import Progress
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 from oomdoctor.units import DTYPE_BYTES
 
 JUDGED = ("purpose", "select", "ignore", "rules", "severities")
 COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance")
+
+
+_SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
 
 
 @click.command(cls=config.ConfiguredCommand)
@@ -59,7 +64,14 @@ COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance"
     help="How the data is fed; auto: arrays and tables whole, the rest streamed.",
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
-@click.option("--fix", is_flag=True, help="Change scripts where that is safe.")
+@click.option(
+    "--no-models",
+    is_flag=True,
+    help="Leave out the models that the configuration names: they import the project's code.",
+)
+@click.option(
+    "--fix", cls=CommandLineOption, is_flag=True, help="Change scripts where that is safe."
+)
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @rule_options
 @baseline_options
@@ -74,6 +86,7 @@ def command(
     also: tuple[tuple[str, str], ...],
     fix: bool,
     diff: bool,
+    no_models: bool,
     **options: Any,
 ) -> int:
     """Tell whether data fits in memory, and find memory mistakes in scripts.
@@ -92,13 +105,19 @@ def command(
     judged = taken(options, JUDGED)
     compared = taken(options, COMPARED)
     named = _named(paths, options)
+    left_out = len(named.pop("models", ())) if no_models else 0
+    if left_out and compared["update_baseline"]:
+        raise UsageError("--update-baseline records every model: leave --no-models out.")
     run = partial(run_gate, "check", compared=compared, judged=judged, whole=not paths, **named)
-    with ScanProgress() as progress:
-        report = run(progress=progress)
+    with Progress("Checking") as line:
+        report = run(progress=lambda files: line.update(_SEEN.format(files)))
     if diff:
         return fixing.show_diff(report, output)
     if fix and fixing.fix(report):
         report = run()
+    if left_out:
+        note = f"{left_out} model(s) of the configuration were not checked: --no-models."
+        report = replace(report, notes=(*report.notes, note))
     show(
         report,
         format_=format_,
@@ -127,18 +146,15 @@ def _named(paths: tuple[str, ...], how_fed: dict[str, Any]) -> dict[str, Any]:
         return {"datasets": (DataPlan(name=None, paths=paths, how_fed=how_fed),)}
     from oomdoctor.cli.plan import names_something, read_plan
 
-    found = config.find_here()
-    if found is None or not names_something(found[1]):
+    found = config.in_use()
+    if found is None or not names_something(found.settings):
         raise UsageError(
             "Give a PATH to check, or name models, datasets or scripts under [tool.oomdoctor] in "
             "pyproject.toml."
         )
-    return read_plan(*found, defaults=how_fed)
+    return read_plan(found, defaults=how_fed)
 
 
 def exit_code(report: Report, fail_on: str) -> int:
     """Return 1 when something was found that is at least as bad as `fail_on`, and new."""
-    from oomdoctor.report.listing import list_problems
-
-    listing = list_problems(report, fail_on=fail_on)
-    return int(any(problem.fails for problem in listing.problems))
+    return int(report.fails(fail_on))

@@ -18,6 +18,7 @@ from oomdoctor.cli.options import (
     purpose_option,
 )
 from oomdoctor.cli.output import show
+from oomdoctor.cli.progress import Progress
 
 
 @click.command(cls=config.ConfiguredCommand)
@@ -76,6 +77,7 @@ def command(
         jit=options.pop("jit"),
         how_trained={name: value for name, value in options.items() if value is not None},
     )
-    report = run_gate("estimate", compared=compared, judged=judged, models=(plan,))
+    with Progress("Tracing the model"):
+        report = run_gate("estimate", compared=compared, judged=judged, models=(plan,))
     show(report, format_=format_, output=output, verbose=verbose, fail_on=fail_on, also=also)
     return exit_code(report, fail_on)

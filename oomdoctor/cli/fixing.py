@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from oomdoctor.cli.output import write
+from oomdoctor.cli.output import tell, write
 from oomdoctor.findings import Report
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ def show_diff(report: Report, output: str | None) -> int:
     from oomdoctor.api.scripts import safe_changes
 
     changes = safe_changes(report)
-    write("".join(change.diff() for change in changes), output)
+    write("".join(change.diff() for change in changes), output, format_="exact")
     _tell("would change", changes)
     return int(bool(changes))
 
@@ -38,4 +36,4 @@ def _tell(what: str, changes: list[Change]) -> None:
     places = sum(change.places for change in changes)
     files = f"{len(changes)} script{'' if len(changes) == 1 else 's'}"
     told = f"{what} {places} place{'' if places == 1 else 's'} in {files}"
-    click.echo(f"oomdoctor: {told if changes else 'nothing that is safe to change'}.", err=True)
+    tell(f"oomdoctor: {told if changes else 'nothing that is safe to change'}.")

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import click
-
 from oomdoctor.api.baseline import EMPTY, Baseline, read_baseline, recorded, with_known
 from oomdoctor.api.gate import Plan, combined, run_plan, threads_here
 from oomdoctor.api.machine import probe_machine
-from oomdoctor.cli.output import hush_tensorflow
+from oomdoctor.cli.output import hush_tensorflow, tell
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 
@@ -76,10 +74,7 @@ def _update(file: str, report: Report, *, whole: bool) -> Report:
     parts = report.parts or (report,)
     new = recorded(parts, root=_root(file), threads=threads_here(), before=before)
     write_baseline(file, new)
-    click.echo(
-        f"Recorded {len(new.peaks)} peak(s) and {len(new.findings)} finding(s) in {file}.",
-        err=True,
-    )
+    tell(f"Recorded {len(new.peaks)} peak(s) and {len(new.findings)} finding(s) in {file}.")
     return with_known(report, new, root=_root(file))
 
 

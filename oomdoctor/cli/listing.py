@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from oomdoctor.cli.config import find_here
-from oomdoctor.errors import OomDoctorError
+from oomdoctor.cli.config import quietly_found
 from oomdoctor.findings import Outcome, Report
+from oomdoctor.report.escape import harmless, printable
 from oomdoctor.report.listing import DEFAULT_ANCHOR, Listing, RuleText, list_problems
 
 _ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
@@ -48,14 +48,11 @@ def repository_root() -> str:
 
 def _anchor(root: str) -> str:
     """Return the configuration's file, which stands for what is not about a line of code."""
-    try:
-        found = find_here()
-    except OomDoctorError:  # a command that does not need it must not fail by it
-        found = None
+    found = quietly_found()
     if found is None:
         return DEFAULT_ANCHOR
-    relative = os.path.relpath(found[0], root)
-    return found[0].name if relative.startswith("..") else relative.replace(os.sep, "/")
+    relative = os.path.relpath(found, root)
+    return found.name if relative.startswith("..") else relative.replace(os.sep, "/")
 
 
 def _rule_texts(report: Report, folders: Iterable[str]) -> dict[str, RuleText]:
@@ -74,8 +71,8 @@ def _rule_texts(report: Report, folders: Iterable[str]) -> dict[str, RuleText]:
         rule.id: RuleText(
             id=rule.id,
             name=rule.name,
-            summary=rule.file.summary,
-            page=render_page(rule),
+            summary=printable(rule.file.summary),
+            page=harmless(render_page(rule)),
             severity=rule.file.severity,
         )
         for rule in load_rules(folders, with_cases=True)

@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 import click
 
 from oomdoctor.errors import UsageError
-from oomdoctor.units import parse_image_size, parse_size
+from oomdoctor.units import MAX_DIGITS, parse_image_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
+
+
+class CommandLineOption(click.Option):
+    """An option that only a person may give, because the command then writes or trusts a file."""
 
 
 class SizeType(click.ParamType):
@@ -55,9 +59,10 @@ class SampleType(click.ParamType):
         """Return the number, or None for all."""
         if value is None or str(value).lower() == "all":
             return None
-        if not str(value).isascii() or not str(value).isdigit() or int(value) == 0:
-            self.fail(f"{value!r} is not a number of files: write 1000, or all.", param, ctx)
-        return int(value)
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS) or int(text) == 0:
+            self.fail(f"{value!r:.60} is not a number of files: write 1000, or all.", param, ctx)
+        return int(text)
 
 
 class ToleranceType(click.ParamType):
@@ -99,7 +104,12 @@ def baseline_options(function: Function) -> Function:
             show_default=True,
             help="How much a peak may grow over the recorded one.",
         ),
-        click.option("--update-baseline", is_flag=True, help="Record what is found in that file."),
+        click.option(
+            "--update-baseline",
+            cls=CommandLineOption,
+            is_flag=True,
+            help="Record what is found in that file.",
+        ),
         click.option(
             "--baseline",
             metavar="FILE",
@@ -147,6 +157,7 @@ def also_option(function: Function) -> Function:
     """Add `--also`: more formats from one run."""
     return click.option(
         "--also",
+        cls=CommandLineOption,
         multiple=True,
         type=FormatFileType(),
         help="Write another format to a file as well. May be given several times.",
@@ -160,6 +171,7 @@ def output_options(function: Function) -> Function:
         click.option(
             "-o",
             "--output",
+            cls=CommandLineOption,
             metavar="FILE",
             type=click.Path(dir_okay=False, writable=True),
             help="Write there instead of to the terminal.",

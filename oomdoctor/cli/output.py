@@ -1,20 +1,32 @@
-"""Puts a result where the user wants it."""
+"""Puts a result where the user wants it, and sentences on standard error.
+
+All that a command prints passes through here, and is escaped here: see `report.escape`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
+from oomdoctor._files import write_whole
+from oomdoctor.cli.progress import room
 from oomdoctor.errors import InputError
+from oomdoctor.report.escape import harmless, printable
 
 if TYPE_CHECKING:
     from oomdoctor.facts import Machine
     from oomdoctor.findings import Report
+
+
+MAX_SENTENCE = 2000
 
 
 class ReaderLeft(Exception):
@@ -49,15 +61,16 @@ def show(
     """
     draw = partial(_rendered, value, verbose=verbose, fail_on=fail_on, rules=rules)
     for extra, file in also:
-        write(draw(extra, to_terminal=False), file)
-    write(draw(format_, to_terminal=output is None), output)
+        write(draw(extra, colour=False), file, format_=extra)
+    colour = format_ == "text" and output is None and wants_colour(sys.stdout)
+    write(draw(format_, colour=colour), output, format_=format_, colour=colour)
 
 
 def _rendered(
     value: Report | Machine,
     format_: str,
     *,
-    to_terminal: bool,
+    colour: bool,
     verbose: bool,
     fail_on: str,
     rules: Iterable[str],
@@ -91,25 +104,33 @@ def _rendered(
             # A comment in a pull request folds them away, so what is not well can be there.
             view = replace(view, details=part_views(_as_report(value), with_good=False))
         return markdown.render(view)
-    colour = to_terminal and wants_colour()
     return text.render(view_of(value, verbose=verbose), colour=colour)
 
 
-def write(text: str, output: str | None) -> None:
-    """Write text to a file, or to standard output."""
+def write(text: str, output: str | None, *, format_: str = "text", colour: bool = False) -> None:
+    """Write text to a file, or to standard output.
+
+    Args:
+        text: What is written.
+        output: A file; None is standard output.
+        format_: What the text is; see `harmless`. What another program reads back, `exact`, is
+            escaped only where it is printed.
+        colour: Whether the text has colours of ours.
+    """
     if output is None:
-        _write_to_terminal(text)
+        _print(harmless(text, format_, colour=colour))
         return
+    if format_ != "exact":
+        text = harmless(text, format_)
     try:
-        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        write_whole(output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise InputError(
-            f"{output} cannot be written ({error.strerror}): give another --output."
+            f"{output} cannot be written ({error.strerror}): give another file."
         ) from error
 
 
-def _write_to_terminal(text: str) -> None:
+def _print(text: str) -> None:
     if sys.stdout is None:
         raise InputError("Standard output is closed: give --output FILE.")
     # A name on disk may hold what this terminal cannot show; that must not end the report.
@@ -123,9 +144,21 @@ def _write_to_terminal(text: str) -> None:
         raise InputError(f"Standard output cannot be written ({error}).") from error
 
 
-def wants_colour() -> bool:
-    """Return whether standard output is a terminal that wants colour."""
-    if sys.stdout is None or sys.stdout.closed or not sys.stdout.isatty():
+def tell(sentence: str) -> None:
+    """Write a sentence to standard error, on one line; a name in it may be of any length."""
+    line = printable(sentence)
+    tell_lines(line if len(line) <= MAX_SENTENCE else f"{line[:MAX_SENTENCE]}…")
+
+
+def tell_lines(text: str, *, format_: str = "text", colour: bool = False) -> None:
+    """Write lines to standard error; where nobody can read it, that is no error."""
+    with room(), contextlib.suppress(OSError, ValueError):
+        click.echo(harmless(text, format_, colour=colour), err=True, color=True)
+
+
+def wants_colour(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal that wants colour."""
+    if stream is None or stream.closed or not stream.isatty():
         return False
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 

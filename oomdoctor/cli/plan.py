@@ -23,36 +23,35 @@ from pathlib import Path
 from typing import Any
 
 from oomdoctor.api.gate import DataPlan, ModelPlan
-from oomdoctor.cli.config import SECTIONS, unknown_key
+from oomdoctor.cli.config import SECTIONS, Config, unknown_key
 from oomdoctor.errors import OomDoctorError, UsageError
 from oomdoctor.units import dtype_bytes, parse_image_size
 
 Section = Mapping[str, Any]
 
 
-def read_plan(path: Path, settings: Section, *, defaults: Section) -> dict[str, tuple[Any, ...]]:
+def read_plan(config: Config, *, defaults: Section) -> dict[str, tuple[Any, ...]]:
     """Return the models, datasets and scripts that a configuration names.
 
     Args:
-        path: The file, for messages and for what is relative to it.
-        settings: What it says for oomdoctor.
+        config: The file, and what it says for oomdoctor.
         defaults: How data is fed where its entry does not say.
     """
-    folder = path.parent
+    path, settings = config.path, config.settings
     scripts = settings.get("scripts", ())
     if not _is_words(scripts):
         raise UsageError(f"{path}: scripts is a list of paths, such as ['src'].")
     return {
         "models": tuple(
-            _model(path, folder, entry, defaults)
-            for entry in _entries(path, settings, "models", "model")
+            _model(config, entry, defaults) for entry in _entries(path, settings, "models", "model")
         ),
         "datasets": tuple(
-            _dataset(path, folder, entry, defaults)
+            _dataset(config, entry, defaults)
             for entry in _entries(path, settings, "datasets", "path")
         ),
         "scripts": tuple(
-            DataPlan(name=name, paths=(_near(folder / name),)) for name in _words(scripts)
+            DataPlan(name=name, paths=(_near(config.inside(name, "scripts")),))
+            for name in _words(scripts)
         ),
     }
 
@@ -103,8 +102,8 @@ class _Reader:
                 raise UsageError(unknown_key(self.path, key, self.asked, self.section))
 
 
-def _model(path: Path, folder: Path, entry: Section, defaults: Section) -> ModelPlan:
-    reader = _Reader(path, "models", entry)
+def _model(config: Config, entry: Section, defaults: Section) -> ModelPlan:
+    reader = _Reader(config.path, "models", entry)
     model = reader.need("model", _text)
     sizes = reader.take("batch-size", _counts)
     kind = reader.take("kind", _one_of("train", "evaluate", "predict"))
@@ -117,18 +116,18 @@ def _model(path: Path, folder: Path, entry: Section, defaults: Section) -> Model
     }
     reader.close()
     return ModelPlan(
-        model=model if not model.endswith(".keras") else str(folder / model),
+        model=model if not model.endswith(".keras") else config.inside(model, "model"),
         batch_sizes=sizes or (defaults["batch_size"],),
         kind=kind or "train",
         jit=bool(jit),
         how_trained=_given(how_trained),
-        folder=str(folder),
+        folder=str(config.path.parent),
         name=model,
     )
 
 
-def _dataset(path: Path, folder: Path, entry: Section, defaults: Section) -> DataPlan:
-    reader = _Reader(path, "datasets", entry)
+def _dataset(config: Config, entry: Section, defaults: Section) -> DataPlan:
+    reader = _Reader(config.path, "datasets", entry)
     paths = reader.need("path", _words)
     how_fed = {
         "image_size": reader.take("image-size", parse_image_size),
@@ -141,15 +140,15 @@ def _dataset(path: Path, folder: Path, entry: Section, defaults: Section) -> Dat
     reader.close()
     return DataPlan(
         name=", ".join(paths),
-        paths=tuple(_near(folder / item) for item in paths),
+        paths=tuple(_near(config.inside(item, "path")) for item in paths),
         how_fed={**defaults, **_given(how_fed)},
     )
 
 
-def _near(path: Path) -> str:
+def _near(path: str) -> str:
     """Return a path as a person in the current folder writes it."""
     relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+    return path if relative.startswith("..") else relative
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

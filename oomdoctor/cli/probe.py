@@ -40,7 +40,8 @@ def _list_machines(format_: str, output: str | None, *, verbose: bool) -> None:
         import json
         from dataclasses import asdict
 
-        write(json.dumps([asdict(entry) for entry in entries], indent=2) + "\n", output)
+        listed = json.dumps([asdict(entry) for entry in entries], indent=2)
+        write(f"{listed}\n", output, format_=format_)
         return
     import textwrap
 

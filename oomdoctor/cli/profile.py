@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomdoctor.cli.check import exit_code
-from oomdoctor.cli.options import SizeType, fail_on_option
-from oomdoctor.cli.output import show, write
+from oomdoctor.cli.options import CommandLineOption, SizeType, fail_on_option
+from oomdoctor.cli.output import show, tell, tell_lines, wants_colour, write
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _STARTS = ("-", "-m", "-c", "--")
 @click.option(
     "-o",
     "--output",
+    cls=CommandLineOption,
     metavar="DIR",
     type=click.Path(file_okay=False),
     help="Where the recording and the report go.",
@@ -74,6 +75,7 @@ _STARTS = ("-", "-m", "-c", "--")
 )
 @click.option(
     "--timeline",
+    cls=CommandLineOption,
     metavar="FILE",
     type=click.Path(dir_okay=False),
     help="Write the samples there too, as .csv or .parquet.",
@@ -143,7 +145,7 @@ def command(
         report = _reported(folder, timeline)
         _tell(report, folder, format_=format_, verbose=verbose)
     except (OomDoctorError, OSError) as error:
-        click.echo(f"oomdoctor: {error} The recording is in {folder}.", err=True)
+        tell(f"oomdoctor: {error} The recording is in {folder}.")
     return code
 
 
@@ -166,8 +168,7 @@ def _compare(one: str, other: str, output: str | None, *, format_: str, verbose:
     page = folder / "comparison.html"
     show(report, format_="page", output=str(page))
     show(report, format_=format_, output=None, verbose=verbose)
-    if sys.stderr is not None:
-        click.echo(f"The page is {page}.", err=True)
+    tell(f"The page is {page}.")
 
 
 def _record(
@@ -243,7 +244,7 @@ def _write_timeline(report: Report, timeline: str) -> None:
     assert report.facts.profile is not None
     frame = report.facts.profile.recording.to_frame()
     if timeline.endswith(".csv"):
-        write(frame.to_csv(index=False), timeline)
+        write(frame.to_csv(index=False), timeline, format_="exact")
         return
     try:
         frame.to_parquet(timeline, index=False)
@@ -253,21 +254,15 @@ def _write_timeline(report: Report, timeline: str) -> None:
 
 def _tell(report: Report, folder: Path, *, format_: str, verbose: bool) -> None:
     """Show the report on standard error: standard output is the program's."""
-    if sys.stderr is None:
-        return
     from oomdoctor.report import json, markdown, text
     from oomdoctor.report.views import view_of
 
     view = view_of(report, verbose=verbose)
+    colour = format_ == "text" and wants_colour(sys.stderr)
     drawn = {
         "json": lambda: json.render(report),
         "markdown": lambda: markdown.render(view),
-        "text": lambda: text.render(view, colour=sys.stderr.isatty() and not _is_plain()),
+        "text": lambda: text.render(view, colour=colour),
     }[format_]()
-    encoding = sys.stderr.encoding or "utf-8"
-    click.echo(drawn.encode(encoding, "backslashreplace").decode(encoding), err=True)
-    click.echo(f"The recording is in {folder}; its page is {folder / 'report.html'}.", err=True)
-
-
-def _is_plain() -> bool:
-    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    tell_lines(drawn, format_=format_, colour=colour)
+    tell(f"The recording is in {folder}; its page is {folder / 'report.html'}.")

@@ -18,7 +18,8 @@ from oomdoctor.advise.evaluate import find_rule
 from oomdoctor.advise.load import load_rules, read_folder, repeated, rules_folder
 from oomdoctor.advise.page import render_index, render_page
 from oomdoctor.advise.rule import Rule
-from oomdoctor.cli.output import write
+from oomdoctor.cli.options import CommandLineOption
+from oomdoctor.cli.output import tell, write
 from oomdoctor.errors import InputError, UsageError
 
 NARROWEST = 30
@@ -45,8 +46,20 @@ NARROWEST = 30
     show_default=True,
     help="How to show the result.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write there instead of to the terminal.")
-@click.option("--write-index", is_flag=True, hidden=True, help="Rewrite rules/README.md.")
+@click.option(
+    "-o",
+    "--output",
+    cls=CommandLineOption,
+    metavar="FILE",
+    help="Write there instead of to the terminal.",
+)
+@click.option(
+    "--write-index",
+    cls=CommandLineOption,
+    is_flag=True,
+    hidden=True,
+    help="Rewrite rules/README.md.",
+)
 def command(
     rule: str | None,
     folders: tuple[str, ...],
@@ -66,7 +79,7 @@ def command(
     if write_index:
         path = rules_folder() / "README.md"
         write(render_index(load_rules()), str(path))
-        click.echo(f"Wrote {path}.", err=True)
+        tell(f"Wrote {path}.")
     elif rule is not None:
         found = find_rule(rule, rules)
         _emit(render_page(found), [found], format_, output)
@@ -99,7 +112,7 @@ def _validate(folder: str, format_: str, output: str | None) -> None:
             else f"{count} rule(s), all well."
         )
         text = "\n".join([*lines, end]) + "\n"
-    write(text, output)
+    write(text, output, format_=format_)
     if lines:
         sys.exit(1)
 
@@ -144,7 +157,7 @@ def _paragraph(row: tuple[str, ...], columns: int) -> str:
 def _emit(text: str, rules: Iterable[Rule], format_: str, output: str | None) -> None:
     if format_ == "json":
         text = _json({"rules": [_plain(rule) for rule in rules]})
-    write(text, output)
+    write(text, output, format_=format_)
 
 
 def _plain(rule: Rule) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any, cast
 
 import click
 
 from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
-from oomdoctor.cli.output import show
+from oomdoctor.cli.output import show, tell
+from oomdoctor.cli.progress import Progress
 from oomdoctor.errors import DoesNotFitError
 from oomdoctor.facts import SizeTrial
 from oomdoctor.findings import Report
@@ -69,23 +71,24 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     names = ("input_shape", "optimizer", "loss", "precision")
     how_trained = {name: options.pop(name) for name in names}
     asked = TuneOptions(how_trained=how_trained, **options)
-    is_watched = sys.stderr.isatty()
-    if is_watched:
-        click.echo("Loading the model and tracing its training step …", err=True)
+    is_watched = sys.stderr is not None and sys.stderr.isatty()
     try:
-        report = tune_report(model, None, asked, watch=_tell if is_watched else None)
+        with Progress("Loading the model and tracing its training step") as line:
+            watch = partial(_tell, line) if is_watched else None
+            report = tune_report(model, None, asked, watch=watch)
     except DoesNotFitError as error:
-        click.echo(str(error), err=True)
+        tell(str(error))
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)
         return error.exit_code
     show(report, format_=format_, output=output, verbose=verbose)
     return 0
 
 
-def _tell(trial: SizeTrial) -> None:
+def _tell(line: Progress, trial: SizeTrial) -> None:
     seconds = "" if trial.seconds is None else f" ({trial.seconds:.0f} s)"
     what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
         trial.outcome, "died"
     )
     how = "in a fresh process" if trial.is_fresh else "under the limit"
-    click.echo(f"batch {trial.batch_size}, {how}: {what}{seconds}", err=True)
+    tell(f"batch {trial.batch_size}, {how}: {what}{seconds}")
+    line.update("Looking for the largest batch size")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
+from oomdoctor.report.escape import cleaned
 from oomdoctor.report.view import SYMBOLS, Remedy, Table, View
 
 
 def render(view: View) -> str:
     """Return the view as HTML that stands alone inside any page."""
+    view = cleaned(view)
     parts = [f"<p><strong>{SYMBOLS[view.state]} {escape(view.headline)}</strong></p>"]
     if view.lines:
         items = "".join(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oomdoctor.findings import Finding, Outcome, Report, Severity
 from oomdoctor.report.escape import printable
@@ -50,6 +50,8 @@ class Problem:
     """The same in every run and on every machine, also when lines move."""
     fails: bool
     is_known: bool
+    is_repeated: bool = False
+    """Whether the same was said of the same line of code under another target."""
 
     @property
     def advice(self) -> str:
@@ -80,8 +82,8 @@ class Listing:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All of them, the worst first."""
-        found = [problem for suite in self.suites for problem in suite.problems]
+        """All of them, the worst first; what is said of a line of code is said once."""
+        found = [p for suite in self.suites for p in suite.problems if not p.is_repeated]
         return tuple(sorted(found, key=lambda problem: (problem.is_known, problem.severity.rank)))
 
 
@@ -102,13 +104,15 @@ def list_problems(
         fail_on: The mildest severity that fails.
         rules: What to say of each rule, by id.
     """
-    names = _Fingerprints()
-    suites = tuple(
-        _suite(part, _Place(root, anchor), names, fail_on) for part in (report.parts or (report,))
-    )
+    names, place = _Fingerprints(), _Place(root, anchor)
+    suites: list[Suite] = []
+    said: set[tuple[object, ...]] = set()
+    for part in report.parts or (report,):
+        suites.append(_suite(part, place, names, fail_on, said))
+        said |= {_said(finding) for finding in part.findings if finding.location is not None}
     used = sorted({problem.rule for suite in suites for problem in suite.problems})
     known = rules or {}
-    return Listing(suites=suites, rules=tuple(known[rule] for rule in used if rule in known))
+    return Listing(suites=tuple(suites), rules=tuple(known[rule] for rule in used if rule in known))
 
 
 def fingerprints_of(report: Report, root: str) -> Iterator[tuple[Finding, str]]:
@@ -157,9 +161,22 @@ class _Fingerprints:
         return hashlib.sha256(numbered.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def _suite(report: Report, place: _Place, names: _Fingerprints, fail_on: str) -> Suite:
+def _said(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.location, finding.severity, finding.message
+
+
+def _suite(
+    report: Report,
+    place: _Place,
+    names: _Fingerprints,
+    fail_on: str,
+    said: set[tuple[object, ...]],
+) -> Suite:
     problems = [
-        _problem(finding, place, names.of(report, finding, place), fail_on)
+        replace(
+            _problem(finding, place, names.of(report, finding, place), fail_on),
+            is_repeated=_said(finding) in said,
+        )
         for finding in report.fired
     ]
     unknown = [f for f in report.findings if f.outcome is Outcome.UNKNOWN]

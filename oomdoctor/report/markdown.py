@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 
+from oomdoctor.report.escape import cleaned
 from oomdoctor.report.view import SYMBOLS, Remedy, Table, View
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
@@ -12,6 +13,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 def render(view: View) -> str:
     """Return the view as Markdown."""
+    view = cleaned(view)
     blocks = [f"### {_escape(view.title)}", f"**{SYMBOLS[view.state]} {_escape(view.headline)}**"]
     if view.lines:
         blocks.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from oomdoctor.report.escape import shorten
+from oomdoctor.report.escape import cleaned, shorten
 from oomdoctor.report.view import SYMBOLS, Line, Place, Remedy, Table, View
 
 WIDTH = 80
@@ -40,6 +40,7 @@ _COLOURS = {"fits": "32", "does_not_fit": "31", "unknown": "33", "warning": "33"
 
 def render(view: View, *, colour: bool = False) -> str:
     """Return the view as text: the verdict first, then why, then what to do."""
+    view = cleaned(view)
     blocks = [_headline(view, colour=colour)]
     if view.lines:
         blocks.append("\n".join(_line(line, colour) for line in view.lines))

@@ -218,7 +218,7 @@ def test_the_action_installs_what_was_asked_for(tmp_path, inputs, installs):
     python.chmod(0o755)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     done, _ = run_step("install", tmp_path, inputs, PATH=path)
-    assert done.stdout.split() == ["-m", "pip", "install", "--quiet", installs]
+    assert done.stdout.split() == ["-I", "-m", "pip", "install", "--quiet", installs]
 
 
 def test_the_page_s_github_workflow_obeys_its_schema(published_schema):
@@ -260,17 +260,18 @@ def test_the_page_s_gitlab_job_obeys_its_schema_and_runs(
 
 def test_the_page_s_configuration_is_one(tmp_path):
     toml = pytest.importorskip("tomllib")
+    from oomdoctor.cli.config import Config
     from oomdoctor.cli.plan import read_plan
 
     settings = toml.loads(block("config", "toml"))["tool"]["oomdoctor"]
-    plan = read_plan(tmp_path / "pyproject.toml", settings, defaults={"batch_size": 8})
+    config = Config(path=tmp_path / "pyproject.toml", settings=settings)
+    plan = read_plan(config, defaults={"batch_size": 8})
     assert plan["models"][0].batch_sizes == (32, 64)
     assert plan["datasets"][0].how_fed["load"] == "stream"
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     readme = re.search(r"## In CI.*?```toml\n(.*?)```", text, re.DOTALL)[1]
-    plan = read_plan(
-        tmp_path / "p.toml", toml.loads(readme)["tool"]["oomdoctor"], defaults={"batch_size": 8}
-    )
+    config = Config(path=tmp_path / "p.toml", settings=toml.loads(readme)["tool"]["oomdoctor"])
+    plan = read_plan(config, defaults={"batch_size": 8})
     assert [len(section) for section in plan.values()] == [1, 1, 1]
 
 

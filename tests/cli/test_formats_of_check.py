@@ -40,7 +40,8 @@ def test_one_run_writes_several_formats(project):
         project, "--format", "github", "--also", "sarif=a.sarif", "--also", "junit=a.xml"
     )
     assert result.stdout.startswith("::error file=oomdoctor.toml,line=1,")
-    assert result.stderr == ""
+    assert result.stderr.count("\n") == 1  # which configuration was used
+    assert "oomdoctor.toml" in result.stderr
     results = json.loads((project / "a.sarif").read_text())["runs"][0]["results"]
     root = ElementTree.fromstring((project / "a.xml").read_bytes())
     errors = [result for result in results if result["level"] == "error"]
@@ -61,7 +62,7 @@ def test_a_rule_of_the_team_brings_its_own_help(project):
     (project / "ours" / "input").mkdir(parents=True)
     (project / "ours" / "input" / "our-arrays.toml").write_text(rule)
     result = check(project, "--rules", "ours", "--select", "TEAM101", "--format", "sarif")
-    assert not result.stderr
+    assert result.returncode in (0, 1), result.stderr
     driver = json.loads(result.stdout)["runs"][0]["tool"]["driver"]
     assert [rule["id"] for rule in driver["rules"]] == ["TEAM101"]
     assert "our-arrays" in driver["rules"][0]["help"]["markdown"]

@@ -291,3 +291,62 @@ def test_what_is_known_of_the_data_decides_how_bad_code_is(project):
         'ram = "8GiB"\nscripts = ["src"]\ndatasets = ["arrays"]\n'
     )
     assert "train.py" not in run(project).stdout  # a cache of 4 MB is fine
+
+
+CACHED = (
+    "import tensorflow as tf\n\n\ndef load(files):\n"
+    "    return tf.data.TFRecordDataset(files).batch(8).cache()\n"
+)
+
+
+def test_findings_in_code_are_shown_under_every_machine(project):
+    (project / "train.py").write_text(
+        "import tensorflow as tf\n\nclass Batches(tf.keras.utils.Sequence):\n"
+        "    def __getitem__(self, index):\n"
+        "        return list(self.dataset.as_numpy_iterator())[index]\n"
+    )
+    machines = ("--machine", "colab-t4", "--machine", "a100-40gb")
+    _, told = as_json(project, "arrays", "train.py", *machines)
+    assert [part["target"] for part in told["reports"]] == ["colab-t4", "a100-40gb"]
+    for part in told["reports"]:
+        assert [
+            finding["location"]["line"] for finding in part["findings"] if finding["location"]
+        ] == [5]
+        assert part["scripts"]["files"] == 1
+    # Other programs are told of a line of code once.
+    entries = json.loads(run(project, "arrays", "train.py", *machines, "--format", "gitlab").stdout)
+    assert sum(entry["location"]["path"] == "train.py" for entry in entries) == 1
+    junit = run(project, "arrays", "train.py", *machines, "--format", "junit").stdout
+    assert junit.count("(train.py:5)") == 2
+
+
+def test_code_is_as_bad_as_on_the_worst_machine_whatever_their_order(project):
+    np.save(project / "arrays" / "y.npy", np.zeros((3_000_000, 1000), "uint8"))
+    (project / "src").mkdir()
+    (project / "src" / "train.py").write_text(CACHED.replace(".batch(8).cache()", ".cache()"))
+    found = {}
+    for order in (["colab-t4", "a100-40gb"], ["a100-40gb", "colab-t4"]):
+        (project / "oomdoctor.toml").write_text(
+            f'machine = {json.dumps(order)}\nscripts = ["src"]\n'
+            '[[datasets]]\npath = "arrays"\ndtype = "float64"\n'
+        )
+        _, told = as_json(project)
+        (code,) = [part for part in told["reports"] if part["target"] is None]
+        found[order[0]] = [
+            (finding["rule"], finding["outcome"], finding["severity"])
+            for finding in code["findings"]
+            if finding["location"]
+        ]
+    assert found["colab-t4"]
+    assert found["colab-t4"] == found["a100-40gb"]
+
+
+def test_the_exit_code_needs_no_report_to_be_drawn(project, monkeypatch):
+    from oomdoctor import check
+    from oomdoctor.cli.check import exit_code
+    from oomdoctor.report import listing
+
+    report = check(project / "arrays", ram="1MiB", vram="1MiB")
+    monkeypatch.setattr(listing, "list_problems", None)
+    assert exit_code(report, "error") == 1
+    assert exit_code(report, "never") == 0
