@@ -19,6 +19,7 @@ from oomdoctor.errors import MissingPackageError
 from oomdoctor.inventory.guard import TOO_MUCH, sizing
 from oomdoctor.inventory.npy_header import dtype_name
 from oomdoctor.inventory.parts import Part, Unreadable
+from oomdoctor.isolation import end_with_parent
 from oomdoctor.units import element_count
 
 if TYPE_CHECKING:
@@ -36,8 +37,13 @@ _PACKING_LIMIT = 2000
 """What deflate reaches at most, twice over."""
 
 
-def serve() -> None:
-    """Answer requests, a line of JSON each, until there are no more."""
+def serve(arguments: list[str]) -> None:
+    """Answer requests, a line of JSON each, until there are no more.
+
+    Args:
+        arguments: The process id of who asks; without it nobody wants the answers.
+    """
+    end_with_parent(int(arguments[0]))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whatever the library prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when to stop
