@@ -8,12 +8,10 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from oomdoctor.foreign_json import decode
+from oomdoctor.inventory.guard import MAX_AXES
 from oomdoctor.inventory.parts import Unreadable
 
 JSON_LIMIT_BYTES = 16 * 1024 * 1024
-MAX_AXES = 64
-"""NumPy's own limit."""
-
 Kind = TypeVar("Kind")
 
 

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 MISSING = "h5py is needed to read HDF5 files: pip install 'oomdoctor[hdf5]'"
 CRASHED = "crashes or hangs the HDF5 library"
+GIVEN_UP = "not opened: too many files before it hung the HDF5 library"
 
 _TIMEOUT_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
+"""How long files may hang the library, all together."""
 _WORKER = "oomdoctor.inventory.hdf5_worker:serve"
 
 
@@ -53,12 +56,15 @@ class _Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._was_killed = False
+        self._hung_seconds = 0.0
         self._lock = threading.Lock()
 
     def ask(self, path: str, size_bytes: int) -> dict[str, Any]:
         """Return what the process says about a file."""
         request = json.dumps([path, size_bytes]).encode() + b"\n"
         with self._lock:
+            if self._hung_seconds > _PATIENCE_SECONDS:
+                return {"reason": GIVEN_UP}
             # A process that was killed, by whoever, says nothing about the file: when the thread
             # that started it ends, the kernel takes its parent to have ended (`end_with_parent`).
             line = self._exchange(request) or (self._was_killed and self._exchange(request))
@@ -97,6 +103,7 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):  # its pipe closes a moment before it is gone
             process.wait(timeout=1)
         self._was_killed = process.poll() == -signal.SIGKILL and not has_taken_too_long.is_set()
+        self._hung_seconds += _TIMEOUT_SECONDS if has_taken_too_long.is_set() else 0
         self._end()
         return None
 

@@ -30,6 +30,7 @@ TEXT_NOTE = "text of varying length: cannot be sized without reading it"
 UNWRITTEN_NOTE = "more elements than were ever written; the rest is a fill value"
 
 OBJECT_LIMIT = 10_000
+_NAME_LIMIT = 1000
 _KERAS = "Keras weights, not data"
 _SHAPE_LIMIT_BYTES = 2**50
 _MEMORY_BYTES = 1024**3
@@ -112,7 +113,7 @@ def _parts(h5py: Any, file: Any, size_bytes: int) -> Iterator[Part]:
     file.visititems(visit)
     note = "stopped after 10,000 objects" if seen >= OBJECT_LIMIT else None
     for name, dataset in found:
-        yield _part(h5py, name, dataset, size_bytes, note)
+        yield _part(h5py, name[:_NAME_LIMIT], dataset, size_bytes, note)
 
 
 def _part(h5py: Any, name: str, dataset: Any, size_bytes: int, note: str | None) -> Part:
