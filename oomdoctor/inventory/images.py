@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -54,6 +55,7 @@ _PILLOW_FORMATS = (
     "WEBP",
 )
 
+_SILENT = logging.NullHandler()
 _PILLOW_LIMIT_BYTES = 128 * 1024 * 1024
 
 Shape = tuple[int, int, int]
@@ -113,6 +115,8 @@ class _Bounded:
 def _open_with_pillow(file: Any, size_bytes: int) -> tuple[Shape, str]:
     from PIL import Image
 
+    # What Pillow logs about a file would reach the terminal where nobody set logging up.
+    logging.getLogger("PIL").addHandler(_SILENT)
     try:
         with warnings.catch_warnings():
             # Pillow warns of pictures that would be large if decoded; nothing is decoded here.
