@@ -38,6 +38,8 @@ _LOOK_BYTES = 64 * 1024
 _FIRST_LOOK_BYTES = 4 * 1024
 """Enough for the header of most pictures; a JPEG with a preview inside needs more."""
 _TAR_HEADER_LIMIT_BYTES = 1024 * 1024
+"""All that is read for one member."""
+_TAR_GLOBAL_LIMIT = 1000
 _FIELD_LIMIT = 100
 _PICTURE_RATIO_LIMIT = 10_000
 
@@ -215,6 +217,9 @@ def _tar_members(file: BinaryIO, seen: _Seen) -> Iterator[tuple[str, int, Look]]
             while (member := tar.next()) is not None and seen.members < MEMBER_LIMIT:
                 # tarfile would keep every header it read.
                 tar.members = []
+                bounded.next_member()
+                if len(tar.pax_headers) > _TAR_GLOBAL_LIMIT:
+                    raise tarfile.ReadError("too many global headers")
                 if member.isreg() and not member.issparse():
                     yield member.name, member.size, _TarLook(bounded, member)
     except (tarfile.TarError, EOFError):
@@ -248,10 +253,16 @@ class _BoundedReads:
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self._left_bytes = _TAR_HEADER_LIMIT_BYTES
+
+    def next_member(self) -> None:
+        """Allow as much again."""
+        self._left_bytes = _TAR_HEADER_LIMIT_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _TAR_HEADER_LIMIT_BYTES:
+        if not 0 <= size <= self._left_bytes:
             raise tarfile.ReadError("header too long")
+        self._left_bytes -= size
         data: bytes = self._file.read(size)
         return data
 

@@ -8,6 +8,7 @@ rows, types and buffer lengths are looked up. Feather version 1 is not read.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ _DAMAGED = "not an Arrow file, or damaged"
 _MARK = b"ARROW1\0\0"
 _HEADER_LIMIT_BYTES = 16 * 1024 * 1024
 _MESSAGE_LIMIT = 1_000_000
+_COLUMN_LIMIT = 100_000
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _INT, _FLOAT, _BOOL, _FIXED_LIST = 2, 3, 6, 16
 _FLOATS = {0: "float16", 1: "float32", 2: "float64"}
@@ -72,7 +74,9 @@ def _look(message: _Table, file: BinaryIO, body_at: int, body_bytes: int, seen: 
     if header is None:
         raise Unreadable(_DAMAGED)
     if kind == _SCHEMA:
-        seen.columns = [_column(table) for table in header.tables(1)]
+        seen.columns = [_column(table) for table in header.tables(1, limit=_COLUMN_LIMIT)]
+        if not seen.columns:
+            raise Unreadable(_DAMAGED)
         return
     batch = header.table(1) if kind == _DICTIONARY else header if kind == _BATCH else None
     if batch is None:
@@ -133,7 +137,7 @@ def _column(table: _Table, depth: int = 0) -> tuple[str | None, int]:
     if kind == _BOOL:
         return "bool", 1
     if kind == _FIXED_LIST and depth < 8:
-        inner = table.tables(5)
+        inner = table.tables(5, limit=1)
         if len(inner) == 1:
             dtype, elements = _column(inner[0], depth + 1)
             return dtype, elements * max(0, details.number(0, "<i"))
@@ -169,15 +173,20 @@ class _Table:
         where = self._field(slot)
         return None if where is None else _Table(self.data, _follow(self.data, where))
 
-    def tables(self, slot: int) -> list[_Table]:
-        """Return a list of tables inside this one."""
+    def tables(self, slot: int, limit: int) -> list[_Table]:
+        """Return a list of tables inside this one; none at all where there are more than so many.
+
+        Tables may be shared, so that a list of lists can be far longer than the data.
+        """
         start, count = self._list(slot, 4)
+        if count > limit:
+            return []
         return [_Table(self.data, _follow(self.data, start + 4 * i)) for i in range(count)]
 
-    def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """Return a list of two 64-bit numbers each."""
+    def pairs(self, slot: int) -> Iterator[tuple[int, int]]:
+        """Return two 64-bit numbers each."""
         start, count = self._list(slot, 16)
-        return [struct.unpack_from("<2q", self.data, start + 16 * i) for i in range(count)]
+        return (struct.unpack_from("<2q", self.data, start + 16 * i) for i in range(count))
 
     def _list(self, slot: int, item_bytes: int) -> tuple[int, int]:
         where = self._field(slot)

@@ -10,6 +10,9 @@ from oomdoctor.inventory.parts import Unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_AXES = 64
+"""NumPy's own limit: no array has more."""
+
 TOO_MUCH = "header claims more data than the file holds"
 """The reason for every header that promises more than its file can give."""
 

@@ -12,27 +12,27 @@ import atexit
 import importlib.util
 import json
 import os
+import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.parts import Part, Unreadable
+from oomdoctor.isolation import clean_environment, python_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MISSING = "h5py is needed to read HDF5 files: pip install 'oomdoctor[hdf5]'"
 CRASHED = "crashes or hangs the HDF5 library"
+GIVEN_UP = "not opened: too many files before it hung the HDF5 library"
 
 _TIMEOUT_SECONDS = 30.0
-# The path is handed over as it is here: oomdoctor may lie in a folder that only this process knows.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
-    "from oomdoctor.inventory.hdf5_worker import serve; serve()"
-)
+_PATIENCE_SECONDS = 120.0
+"""How long files may hang the library, all together."""
+_WORKER = "oomdoctor.inventory.hdf5_worker:serve"
 
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
@@ -55,39 +55,66 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
+        self._hung_seconds = 0.0
         self._lock = threading.Lock()
 
     def ask(self, path: str, size_bytes: int) -> dict[str, Any]:
         """Return what the process says about a file."""
+        request = json.dumps([path, size_bytes]).encode() + b"\n"
         with self._lock:
-            process = self._process or self._start()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            timer = threading.Timer(_TIMEOUT_SECONDS, process.kill)
-            timer.daemon = True
-            timer.start()
-            try:
-                process.stdin.write(json.dumps([path, size_bytes]).encode() + b"\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except BrokenPipeError:
-                line = b""
-            finally:
-                timer.cancel()
-            if not line.endswith(b"\n"):
-                self._end()
+            if self._hung_seconds > _PATIENCE_SECONDS:
+                return {"reason": GIVEN_UP}
+            # A process that was killed, by whoever, says nothing about the file: when the thread
+            # that started it ends, the kernel takes its parent to have ended (`end_with_parent`).
+            line = self._exchange(request) or (self._was_killed and self._exchange(request))
+            if not line:
                 return {"reason": CRASHED}
             answer: dict[str, Any] = json.loads(line)
             return answer
 
+    def _exchange(self, request: bytes) -> bytes | None:
+        """Return the answer to a request, or None if the process ended or took too long."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        has_taken_too_long = threading.Event()
+
+        def give_up() -> None:
+            has_taken_too_long.set()
+            process.kill()
+
+        timer = threading.Timer(_TIMEOUT_SECONDS, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        except BaseException:
+            self._end()  # or the next file would be given this one's answer
+            raise
+        finally:
+            timer.cancel()
+        if line.endswith(b"\n"):
+            return line
+        with suppress(subprocess.TimeoutExpired):  # its pipe closes a moment before it is gone
+            process.wait(timeout=1)
+        self._was_killed = process.poll() == -signal.SIGKILL and not has_taken_too_long.is_set()
+        self._hung_seconds += _TIMEOUT_SECONDS if has_taken_too_long.is_set() else 0
+        self._end()
+        return None
+
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps([str(p) for p in sys.path])],
+            python_command(_WORKER, str(os.getpid())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # Without this each thread of OpenBLAS reserves memory of its own.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            env=clean_environment(OPENBLAS_NUM_THREADS="1"),
         )
         return self._process
 

@@ -19,6 +19,7 @@ from oomdoctor.errors import MissingPackageError
 from oomdoctor.inventory.guard import TOO_MUCH, sizing
 from oomdoctor.inventory.npy_header import dtype_name
 from oomdoctor.inventory.parts import Part, Unreadable
+from oomdoctor.isolation import end_with_parent
 from oomdoctor.units import element_count
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ TEXT_NOTE = "text of varying length: cannot be sized without reading it"
 UNWRITTEN_NOTE = "more elements than were ever written; the rest is a fill value"
 
 OBJECT_LIMIT = 10_000
+_NAME_LIMIT = 1000
 _KERAS = "Keras weights, not data"
 _SHAPE_LIMIT_BYTES = 2**50
 _MEMORY_BYTES = 1024**3
@@ -36,8 +38,13 @@ _PACKING_LIMIT = 2000
 """What deflate reaches at most, twice over."""
 
 
-def serve() -> None:
-    """Answer requests, a line of JSON each, until there are no more."""
+def serve(arguments: list[str]) -> None:
+    """Answer requests, a line of JSON each, until there are no more.
+
+    Args:
+        arguments: The process id of who asks; without it nobody wants the answers.
+    """
+    end_with_parent(int(arguments[0]))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whatever the library prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when to stop
@@ -106,7 +113,7 @@ def _parts(h5py: Any, file: Any, size_bytes: int) -> Iterator[Part]:
     file.visititems(visit)
     note = "stopped after 10,000 objects" if seen >= OBJECT_LIMIT else None
     for name, dataset in found:
-        yield _part(h5py, name, dataset, size_bytes, note)
+        yield _part(h5py, name[:_NAME_LIMIT], dataset, size_bytes, note)
 
 
 def _part(h5py: Any, name: str, dataset: Any, size_bytes: int, note: str | None) -> Part:

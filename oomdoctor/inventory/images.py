@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -54,6 +55,9 @@ _PILLOW_FORMATS = (
     "WEBP",
 )
 
+_SILENT = logging.NullHandler()
+_PILLOW_LIMIT_BYTES = 128 * 1024 * 1024
+
 Shape = tuple[int, int, int]
 
 
@@ -90,16 +94,37 @@ def shape_of_file(path: str) -> tuple[Shape, str, int]:
     return shape, dtype, size_bytes
 
 
+class _Bounded:
+    """A file that Pillow can read no more of than an image has: some formats are read whole."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left_bytes = _PILLOW_LIMIT_BYTES
+        self.seek = file.seek
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._left_bytes
+        data: bytes = self._file.read(min(size, left) if size >= 0 else left)
+        self._left_bytes -= len(data)
+        if self._left_bytes <= 0:
+            raise OSError("more than an image has")
+        return data
+
+
 def _open_with_pillow(file: Any, size_bytes: int) -> tuple[Shape, str]:
     from PIL import Image
 
+    # What Pillow logs about a file would reach the terminal where nobody set logging up.
+    logging.getLogger("PIL").addHandler(_SILENT)
     try:
         with warnings.catch_warnings():
             # Pillow warns of pictures that would be large if decoded; nothing is decoded here.
             warnings.simplefilter("ignore")
             Image.init()
             known = [name for name in _PILLOW_FORMATS if name in Image.OPEN]
-            with Image.open(file, formats=known) as image:
+            bounded: Any = _Bounded(file)
+            with Image.open(bounded, formats=known) as image:
                 width, height = image.size
                 mode = image.mode
     except Image.DecompressionBombError:

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.inventory.guard import TOO_MUCH
+from oomdoctor.inventory.guard import MAX_AXES, TOO_MUCH
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.units import DTYPE_BYTES, element_count
 
@@ -72,6 +72,8 @@ def parse_header(head: bytes) -> ArrayHeader:
     shape = header.get("shape")
     if not isinstance(shape, tuple) or not all(type(size) is int for size in shape):
         raise Unreadable(_DAMAGED)
+    if len(shape) > MAX_AXES:
+        raise Unreadable(f"NumPy header with more than {MAX_AXES} axes")
     descr = header.get("descr")
     return ArrayHeader(shape, dtype_name(descr), item_bytes(descr), start + length)
 

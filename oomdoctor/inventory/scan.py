@@ -26,6 +26,9 @@ WORKERS_AFTER_FILES = 20_000
 
 MAX_WORKERS = 8
 
+FAILED = "cannot be sized"
+"""The reason where a reader failed in a way it should not."""
+
 Progress = Callable[[int], None]
 """Called now and then with the number of files seen so far."""
 
@@ -208,6 +211,9 @@ class _Scanner:
             self._tally.skip(f"cannot be opened ({error.strerror})", _join(chunk, name))
         except Unreadable as error:
             self._tally.skip(str(error), _join(chunk, name))
+        # What no reader was written for may fail in any way, and must not end the scan.
+        except Exception:  # noqa: BLE001, RUF100
+            self._tally.skip(FAILED, _join(chunk, name))
 
     def _read_folder(self, chunk: walk.Chunk, reader: str) -> None:
         if chunk.folder in self._folders_read:
@@ -218,8 +224,12 @@ class _Scanner:
             for index, part in enumerate(importlib.import_module(reader).read_folder(chunk.folder)):
                 first = index == 0
                 self._add_part(chunk, "", part, stored_bytes if first else 0, first, files=files)
-        except (OSError, Unreadable) as error:
+        except OSError as error:
+            self._tally.skip(f"cannot be opened ({error.strerror})", _join(chunk, ""))
+        except Unreadable as error:
             self._tally.skip(str(error), _join(chunk, ""))
+        except Exception:  # noqa: BLE001, RUF100
+            self._tally.skip(FAILED, _join(chunk, ""))
 
     def _add_part(
         self,

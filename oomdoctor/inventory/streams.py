@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 _BLOCK_BYTES = 64 * 1024
 _XZ_MEMORY_BYTES = 128 * 1024 * 1024
+_STREAM_LIMIT = 100_000
+"""Streams in one file, one after the other; an empty one takes time and gives nothing."""
 """The largest dictionary of `xz -9` is 64 MiB; a hostile header asks for 4 GiB."""
 
 
@@ -129,6 +131,9 @@ class Unpacked:
             self._decoder = _decoder(self._packing)
             self._is_inside = False
             self._streams += 1
+            if self._streams > _STREAM_LIMIT:
+                self.is_cut = "stopped: packed in too many pieces"
+                return None
         is_fed = self._packing in ("bzip2", "xz") and not self._decoder.needs_input
         if not self._pending and not is_fed:
             self._pending = self._file.read(_BLOCK_BYTES)

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from oomdoctor.inventory import records
-from oomdoctor.inventory.described import read_json, whole_number
+from oomdoctor.inventory.described import axes, read_json, read_known, whole_number
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.units import DTYPE_BYTES, element_count
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 OPEN_NOTE = "features.json leaves shapes open, and no shard tells them"
 
+_INFO_LIMIT_BYTES = 4 * 1024 * 1024
+_FEATURES_LIMIT_BYTES = 1024 * 1024
+_SPLIT_LIMIT = 1000
 _DEPTH_LIMIT = 16
 _FEATURE_LIMIT = 10_000
 _SHARD_LIMIT = 1_000_000
@@ -32,6 +37,19 @@ _SIZE_LIMIT_BYTES = 2**50
 # In JSON a feature names its kind by the key of its details.
 _SHAPED = ("image", "tensor", "video", "audio", "boundingBox")
 _DEFAULT_DTYPE = {"image": "uint8", "video": "uint8", "audio": "int64", "boundingBox": "float32"}
+
+
+class Split(msgspec.Struct, rename="camel"):
+    """What is needed of a split."""
+
+    name: str = ""
+    shard_lengths: list[str | int] = []
+
+
+class Info(msgspec.Struct):
+    """What is needed of `dataset_info.json`."""
+
+    splits: list[Split] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +68,31 @@ class _Feature:
 def read_folder(path: str) -> Iterator[Part]:
     """Yield one part for each split, named by it."""
     with sizing("a TFDS folder"):
-        info = read_json(os.path.join(path, "dataset_info.json"))
-        description = read_json(os.path.join(path, "features.json"))
+        info = read_known(
+            os.path.join(path, "dataset_info.json"), Info, limit_bytes=_INFO_LIMIT_BYTES
+        )
+        description = read_json(
+            os.path.join(path, "features.json"), limit_bytes=_FEATURES_LIMIT_BYTES
+        )
+        if len(info.splits) > _SPLIT_LIMIT:
+            raise Unreadable(f"description has more than {_SPLIT_LIMIT:,} splits")
         features = list(islice(_features(description, (), 0), _FEATURE_LIMIT))
         is_open = any(feature.size_bytes is None for feature in features)
+        shards = _first_shards(path) if is_open or not features else None
         parts = []
-        for split in info.get("splits", []):
-            name, samples = str(split.get("name", "")), _samples(split)
-            if is_open or not features:
-                parts.append(_part_like_first_shard(path, name, samples))
+        for split in {split.name: split for split in info.splits}.values():
+            samples = _samples(split)
+            if shards is not None:
+                parts.append(_part_like(shards.get(split.name), split.name, samples))
             else:
-                parts.append(_part(features, name, samples))
+                parts.append(_part(features, split.name, samples))
         if not parts:
             raise Unreadable("a TFDS folder without splits")
         yield from parts
 
 
-def _samples(split: dict[str, Any]) -> int:
-    counts = [
-        whole_number(length) for length in islice(split.get("shardLengths", []), _SHARD_LIMIT)
-    ]
+def _samples(split: Split) -> int:
+    counts = [whole_number(length) for length in split.shard_lengths]
     if min(counts, default=0) < 0:
         raise Unreadable("description has a size that is no size")
     return sum(counts)
@@ -93,7 +116,7 @@ def _part(features: list[_Feature], name: str, samples: int) -> Part:
     )
 
 
-def _part_like_first_shard(path: str, name: str, samples: int) -> Part:
+def _part_like(shard: str | None, name: str, samples: int) -> Part:
     """Return the part of a split, every sample sized as those of its first shard."""
     if samples > _SIZE_LIMIT_BYTES:
         raise Unreadable("header claims more data than any machine holds")
@@ -109,7 +132,6 @@ def _part_like_first_shard(path: str, name: str, samples: int) -> Part:
         is_exact=False,
         note=OPEN_NOTE,
     )
-    shard = _first_shard(path, name)
     if shard is None:
         return unknown
     try:
@@ -133,12 +155,16 @@ def _part_like_first_shard(path: str, name: str, samples: int) -> Part:
     )
 
 
-def _first_shard(path: str, split: str) -> str | None:
-    """Return a split's first shard by name, as in `mnist-train.tfrecord-00000-of-00010`."""
-    mark = f"-{split}.tfrecord"
+def _first_shards(path: str) -> dict[str, str]:
+    """Return each split's first shard by name, as in `mnist-train.tfrecord-00000-of-00010`."""
+    first: dict[str, str] = {}
     with os.scandir(path) as entries:
-        found = [e.path for e in islice(entries, _SHARD_LIMIT) if mark in e.name and e.is_file()]
-    return min(found, default=None)
+        for entry in islice(entries, _SHARD_LIMIT):
+            dataset_and_split, mark, _ = entry.name.partition(".tfrecord")
+            split = dataset_and_split.rpartition("-")[2]
+            if mark and entry.is_file():
+                first[split] = min(first.get(split, entry.path), entry.path)
+    return first
 
 
 def _features(description: object, outer: tuple[int, ...], depth: int) -> Iterator[_Feature]:
@@ -160,8 +186,8 @@ def _features(description: object, outer: tuple[int, ...], depth: int) -> Iterat
     else:
         for kind in _SHAPED:
             if isinstance(details := description.get(kind), dict):
-                axes = (details.get("shape") or {}).get("dimensions") or ()
-                shape = (*outer, *(whole_number(size) for size in axes))
+                sizes = (details.get("shape") or {}).get("dimensions") or ()
+                shape = (*outer, *axes(sizes))
                 yield _feature(shape, details.get("dtype") or _DEFAULT_DTYPE.get(kind))
                 return
         yield _Feature(None, None)

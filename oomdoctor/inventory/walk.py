@@ -1,7 +1,9 @@
 """Every regular file under a folder, in chunks, without ever holding them all.
 
 Links to folders are followed once; a link back to a folder already seen is passed over, so
-cycles end. FIFOs, sockets and devices are never opened.
+cycles end. A link may lead out of the root, to data that is kept elsewhere, but not to a folder
+that holds the root (`/` for one), not out of what it led to, and not to more folders than
+`MAX_LINKED_FOLDERS`. FIFOs, sockets and devices are never opened.
 """
 
 from __future__ import annotations
@@ -15,6 +17,11 @@ from oomdoctor.inventory import formats
 
 CHUNK_FILES = 1000
 """Files handed on at once: large enough to share among processes, small enough to hold."""
+
+MAX_LINKED_FOLDERS = 100_000
+"""Folders outside of the root that links may lead to, all together."""
+
+_SYSTEM_FOLDERS = ("/dev", "/proc", "/sys")
 
 IMAGE_SUFFIXES = frozenset(
     ("bmp", "gif", "jpeg", "jpg", "png")  # what keras.utils.image_dataset_from_directory reads
@@ -51,20 +58,42 @@ class Chunk:
 def walk(root: str) -> Iterator[Chunk]:
     """Yield the files below a folder, chunk by chunk, folders in the order of their names."""
     seen = {_identity(os.stat(root))}
-    stack: list[tuple[str, tuple[str, ...]]] = [(root, ())]
+    home = os.path.realpath(root)
+    linked = 0
+    stack: list[tuple[str, tuple[str, ...], str]] = [(root, (), home)]
     while stack:
-        folder, parts = stack.pop()
-        subfolders: list[str] = []
-        yield from _walk_folder(folder, parts, subfolders, seen)
+        folder, parts, top = stack.pop()
+        if top != home:
+            linked += 1
+            if linked > MAX_LINKED_FOLDERS:
+                skipped = [(f"link that leads to more than {MAX_LINKED_FOLDERS:,} folders", "")]
+                yield Chunk(folder, parts, skipped=skipped)
+                continue
+        subfolders: dict[str, str] = {}
+        yield from _walk_folder(folder, parts, subfolders, seen, (home, top))
         # Popped from the end, so the first name goes last.
         stack.extend(
-            (os.path.join(folder, name), (*parts, name)) for name in sorted(subfolders)[::-1]
+            (os.path.join(folder, name), (*parts, name), subfolders[name])
+            for name in sorted(subfolders)[::-1]
         )
 
 
 def _walk_folder(
-    folder: str, parts: tuple[str, ...], subfolders: list[str], seen: set[tuple[int, int]]
+    folder: str,
+    parts: tuple[str, ...],
+    subfolders: dict[str, str],
+    seen: set[tuple[int, int]],
+    tops: tuple[str, str],
 ) -> Iterator[Chunk]:
+    """Yield the files of one folder, and put the names of those in it where they are asked for.
+
+    Args:
+        folder: The folder.
+        parts: Its names below the root.
+        subfolders: Receives each folder in it, and the top of what that is part of.
+        seen: The identities of all folders so far.
+        tops: The root, and the top of what the folder is part of.
+    """
     special = formats.folder_reader_for(folder)
     chunk = Chunk(folder, parts, special=special)
     try:
@@ -85,8 +114,11 @@ def _walk_folder(
                     if entry.is_symlink():
                         chunk.skipped.append(("link to a folder already seen", name))
                 elif not name.startswith("."):
+                    top = _top_of_link(entry.path, *tops) if entry.is_symlink() else tops[1]
                     seen.add(identity)
-                    subfolders.append(name)
+                    subfolders[name] = top
+            except _NotFollowed as error:
+                chunk.skipped.append((str(error), name))
             except OSError as error:
                 chunk.skipped.append((f"cannot be examined ({error.strerror})", name))
             if len(chunk) >= CHUNK_FILES:
@@ -96,6 +128,29 @@ def _walk_folder(
         subfolders.clear()  # its chunks are not files of their own
     if len(chunk):
         yield chunk
+
+
+class _NotFollowed(Exception):
+    """A link that is passed over; the message says why."""
+
+
+def _top_of_link(path: str, home: str, top: str) -> str:
+    """Return the top of what a link leads to: the root, or a folder elsewhere."""
+    target = os.path.realpath(path)
+    for known in (home, top):
+        if _is_inside(target, known):
+            return known
+    if _is_inside(home, target):
+        raise _NotFollowed("link to a folder that holds this one")
+    if top != home:
+        raise _NotFollowed("link out of a folder that a link led to")
+    if any(_is_inside(target, folder) for folder in _SYSTEM_FOLDERS):
+        raise _NotFollowed("link to a folder of the system")
+    return target
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _until_error(entries: Iterator[os.DirEntry[str]], chunk: Chunk) -> Iterator[os.DirEntry[str]]:

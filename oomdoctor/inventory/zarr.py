@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.inventory.described import read_json, whole_number
+import msgspec
+
+from oomdoctor.foreign_json import decode
+from oomdoctor.inventory.described import axes, read_known
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.npy_header import dtype_name, item_bytes
 from oomdoctor.inventory.parts import Part, Unreadable
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
 FOLDER_LIMIT = 10_000
 _DEPTH_LIMIT = 16
 _SIZE_LIMIT_BYTES = 2**50
+_FIELD_LIMIT_BYTES = 64 * 1024
+_NOTHING = msgspec.Raw(b"null")
+
+
+class Description(msgspec.Struct):
+    """What is needed of a description, left as JSON: a field may be anything."""
+
+    zarr_format: msgspec.Raw = _NOTHING
+    node_type: msgspec.Raw = _NOTHING
+    shape: msgspec.Raw = _NOTHING
+    dtype: msgspec.Raw = _NOTHING
+    data_type: msgspec.Raw = _NOTHING
 
 
 def read_folder(path: str) -> Iterator[Part]:
@@ -52,22 +67,30 @@ def _arrays(path: str) -> Iterator[Part]:
         )
 
 
-def _description(folder: str) -> dict[str, Any] | None:
+def _description(folder: str) -> Description | None:
     """Return what describes the array in a folder; None for a group or a plain folder."""
     for name in (".zarray", "zarr.json"):
         file = os.path.join(folder, name)
         if os.path.isfile(file):
-            found = read_json(file)
-            return found if name == ".zarray" or found.get("node_type") == "array" else None
+            found = read_known(file, Description)
+            return found if name == ".zarray" or _field(found.node_type) == "array" else None
     return None
 
 
-def _part(description: dict[str, Any], name: str) -> Part:
-    is_third = description.get("zarr_format") == 3
-    shape = tuple(whole_number(size) for size in description["shape"])
+def _field(raw: msgspec.Raw) -> Any:
+    if len(raw) > _FIELD_LIMIT_BYTES:
+        raise Unreadable("description has a field larger than 64 KiB")
+    return decode(raw, Any)
+
+
+def _part(description: Description, name: str) -> Part:
+    is_third = _field(description.zarr_format) == 3
+    shape = axes(_field(description.shape))
     if min(shape, default=0) < 0:
         raise Unreadable("description has a size that is no size")
-    dtype, width = _element(description["data_type" if is_third else "dtype"], is_third)
+    dtype, width = _element(
+        _field(description.data_type if is_third else description.dtype), is_third
+    )
     elements = element_count(shape)
     if elements * (width or 1) > _SIZE_LIMIT_BYTES or max(shape, default=0) > _SIZE_LIMIT_BYTES:
         raise Unreadable("header claims more data than any machine holds")

@@ -56,6 +56,8 @@ _GROWTH = ("set_memory_growth", "logical_device_configuration", "virtual_device_
 
 
 _LEN = Ref("builtins.len")
+MAX_NAME = 200
+"""Characters of a full name: none of a package's is longer, and each `a = a.b` lengthens it."""
 
 
 class Arguments:
@@ -138,7 +140,9 @@ def _function(walker: Walker, node: ast.Call, function: Function, given: Argumen
     if function.is_traced:
         checks_loops.traced_call(walker, node, function, given.args)
         walker.training(node)
-    result = walker.run(function, bound(function, given.args, given.keywords))
+    result = function.result
+    if walker.will_run(function):
+        result = walker.run(function, bound(function, given.args, given.keywords))
     if function.is_traced and result is None:
         return Tensor()
     if isinstance(result, Model) and result.loop is None and walker.loops and result.node:
@@ -178,7 +182,7 @@ def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Va
     if name in _PASSED_ON:
         return given.args[0] if given.args else None
     if name == "sklearn.model_selection.train_test_split":
-        return Items(tuple(value for value in given.args for _ in range(2)))
+        return Items.of(value for value in given.args for _ in range(2))
     if package in ("tensorflow", "keras", "tensorflow_datasets"):
         return _of_framework(walker, node, name, given)
     if package in ("numpy", "h5py", "cv2", "PIL", "imageio", "skimage", "matplotlib"):
@@ -232,7 +236,7 @@ def _builtin(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Val
     if name == "enumerate":
         return Maker("enumerate", element_of(first))
     if name == "zip":
-        return Maker("zip", Items(tuple(element_of(value) for value in given.args)))
+        return Maker("zip", Items.of(element_of(value) for value in given.args))
     if name == "next":
         return element_of(first)
     if name == "iter":
@@ -260,7 +264,7 @@ def element_of(over: Value) -> Value:
         if over.kind == "range":
             return Number(varies=True)
         if over.kind == "enumerate":
-            return Items((Number(varies=True), over.item))
+            return Items.of((Number(varies=True), over.item))
         return over.item if over.kind in ("zip", "distributed") else None
     return None
 
@@ -338,7 +342,8 @@ def _picture_method(
 def attribute(holder: Value, name: str) -> Value:
     """Return what an attribute of a value is, where that matters."""
     if isinstance(holder, Ref):
-        return Ref(canonical(f"{holder.name}.{name}"))
+        is_known = len(holder.name) <= MAX_NAME
+        return Ref(canonical(f"{holder.name}.{name}")) if is_known else Other()
     if isinstance(holder, Instance):
         if name in holder.attributes:
             return holder.attributes[name]

@@ -110,7 +110,7 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
         if "batch_size" in given and batch is None and _is_none(given, "batch_size"):
             made = Dataset(is_batched=False, content="samples")
         both = given.keywords.get("subset") == Text("both")
-        return True, Items((made, made)) if both else made
+        return True, Items.of((made, made)) if both else made
     if name == "tensorflow_datasets.load":
         return True, _of_tfds(given)
     if name in RECORD_READERS:
@@ -148,8 +148,8 @@ def _of_tfds(given: Arguments) -> Value:
     else:
         expression = given.expression(1, "split")
         if isinstance(expression, (ast.List, ast.Tuple)):
-            known = Items((made,) * len(expression.elts))
-    return Items((known, Other())) if "with_info" in given else known
+            known = Items.of((made,) * len(expression.elts))
+    return Items.of((known, Other())) if "with_info" in given else known
 
 
 def _zipped(given: Arguments) -> Dataset:

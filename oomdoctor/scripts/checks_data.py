@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FEW_BATCHES = 10
 """A shuffle buffer of fewer batches than this is no mistake of size."""
+_DEPTH = 10
+"""Lists in lists that are looked into; a list may hold itself."""
 
 
 def cache(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> None:
@@ -105,12 +107,13 @@ def loaded(walker: Walker, array: Array) -> None:
 
 def whole_arrays(value: Value) -> list[Array]:
     """Return the arrays of the inputs: of a tuple of inputs and labels, the inputs alone."""
-    if isinstance(value, Array):
-        return [value]
-    if isinstance(value, Items):
-        return whole_arrays(value.parts[0]) if value.parts else []
-    if isinstance(value, Sequence):
-        return whole_arrays(value.item)
+    for _ in range(_DEPTH):
+        if isinstance(value, Array):
+            return [value]
+        if isinstance(value, Items):
+            value = value.parts[0] if value.parts else None
+        elif isinstance(value, Sequence):
+            value = value.item
     return []
 
 

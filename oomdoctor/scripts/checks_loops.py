@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts.values import (
+    MAX_LOOKED_AT,
     Dataset,
     Function,
     Loop,
@@ -80,7 +82,7 @@ def predicted(walker: Walker, node: ast.Call, model: Model) -> None:
     names = {
         inner.id
         for argument in arguments
-        for inner in ast.walk(argument)
+        for inner in islice(ast.walk(argument), MAX_LOOKED_AT)
         if isinstance(inner, ast.Name)
     }
     changes = names & loop.assigned if loop.frame == walker.frame else names
@@ -103,8 +105,14 @@ def traced_call(walker: Walker, node: ast.Call, function: Function, args: list[V
         return
     for argument, value in zip(node.args, args, strict=False):
         if isinstance(value, Number) and value.varies:
-            walker.tell("retraced-for-each-number", node, name=ast.unparse(argument)[:40])
+            walker.tell("retraced-for-each-number", node, name=_shown(argument))
             return
+
+
+def _shown(node: ast.expr) -> str:
+    """Return an expression as text, and three dots for one that nobody would read."""
+    is_short = node.lineno == node.end_lineno and (node.end_col_offset or 0) - node.col_offset < 500
+    return ast.unparse(node)[:40] if is_short else "…"
 
 
 def settle(walker: Walker, loop: Loop) -> None:

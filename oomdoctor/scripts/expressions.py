@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts import calls, checks_loops
-from oomdoctor.scripts.operators import binary, subscript
+from oomdoctor.scripts.operators import binary, number, subscript
 from oomdoctor.scripts.values import (
     Function,
     Items,
     Loop,
-    Number,
     Picture,
     Ref,
     Scope,
@@ -34,7 +33,7 @@ def _constant(walker: Walker, node: ast.Constant) -> Value:
             walker.grows = True
         return Text(node.value)  # type: ignore[arg-type]
     if kind is int or kind is float:
-        return Number(node.value)  # type: ignore[arg-type]
+        return number(node.value)  # type: ignore[arg-type]
     return None
 
 
@@ -69,7 +68,7 @@ def _list(walker: Walker, node: ast.List) -> Value:
 
 
 def _tuple(walker: Walker, node: ast.Tuple) -> Value:
-    return Items(tuple([walker.value(part) for part in node.elts]))
+    return Items.of([walker.value(part) for part in node.elts])
 
 
 @contextlib.contextmanager

@@ -30,7 +30,8 @@ PIXEL_SCALES = (255, 256, 127.5, 128)
 """What arrays of unknown dtype are divided by only where they hold pixels of one byte."""
 
 LARGEST = 2**53
-"""Numbers beyond this are no sizes, and their products could grow without end."""
+"""Numbers beyond this are no sizes, their products could grow without end, and reports could not
+print them."""
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -62,15 +63,18 @@ def binary(walker: Walker, node: ast.BinOp, left: Value, right: Value) -> Value:
     return None
 
 
+def number(value: float, varies: bool = False) -> Number:
+    """Return a number, its value unknown if it can be no size."""
+    return Number(value if abs(value) <= LARGEST else None, varies)
+
+
 def _number(op: ast.operator, left: Number, right: Number) -> Number:
     varies = left.varies or right.varies
     function = _ARITHMETIC.get(type(op))
     if function is None or left.value is None or right.value is None:
         return Number(varies=varies)
-    if max(abs(left.value), abs(right.value)) > LARGEST:
-        return Number(varies=varies)
     try:
-        return Number(function(left.value, right.value), varies)
+        return number(function(left.value, right.value), varies)
     except (ArithmeticError, ValueError):
         return Number(varies=varies)
 

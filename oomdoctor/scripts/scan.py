@@ -28,6 +28,13 @@ MAX_FILES = 100_000
 MAX_MATCHES = 1000
 """Places told of in one file."""
 MAX_TEXT = 60
+MAX_NAME = 200
+"""Characters that are kept of a name in the code."""
+MAX_LINES = 1000
+"""Lines of a piece of code that are searched for comments."""
+MAX_UNPARSED = 2000
+"""Characters of a piece of code that is written again on one line."""
+FAILED = "the checks failed on it"
 MAX_NOTES = 20
 
 _PASSED_OVER = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages"))
@@ -138,8 +145,13 @@ def _matches(path: str, content: bytes, notes: list[str]) -> list[CodeMatch]:
         notes.append(f"{path} was not checked: {error}")
     except RecursionError:
         notes.append(f"{path} was not checked: it is nested too deep")
+    except MemoryError:
+        notes.append(f"{path} was not checked: it needs too much memory")
     except TooMuch:
         notes.append(f"{path} was not checked: it has too many names and branches")
+    # A file that no check was written for may fail in any way, and must not end the scan.
+    except Exception as error:  # noqa: BLE001, RUF100
+        notes.append(f"{path} was not checked: {FAILED} ({type(error).__name__})")
     return []
 
 
@@ -194,6 +206,7 @@ def _match(
     line -= start
     last = (line if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else
             node.end_lineno - start)  # fmt: skip
+    last = min(last, line + MAX_LINES)
     rules = {rule for at in range(line, last + 1) for rule in ignored.get(at, ())}
     if check == "shuffle-of-whole-batches" and _has_comment_between(node, lines, start):
         more = {**more, "is_fixable": False}  # it would end up beside the other call
@@ -205,14 +218,18 @@ def _match(
         cell=cell,
         text=_shown(node, lines, start),
         ignored=tuple(sorted(rules)),
-        **more,
+        **{key: _cut(value) for key, value in more.items()},
     )
+
+
+def _cut(value: Any) -> Any:
+    return value[:MAX_NAME] if isinstance(value, str) else value
 
 
 def _has_comment_between(node: Any, lines: list[str], start: int) -> bool:
     """Return whether a comment may stand between a call and the one before it in the chain."""
     before, call = node.func.value.end_lineno - start, node.func.end_lineno - start
-    return any("#" in line for line in lines[before - 1 : call - 1])
+    return call - before > MAX_LINES or any("#" in line for line in lines[before - 1 : call - 1])
 
 
 def _start(node: Any) -> tuple[int, int]:
@@ -224,7 +241,7 @@ def _start(node: Any) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _part(line: str, start: int, end: int) -> str:
+def _part(line: str, start: int, end: int | None) -> str:
     """Return a part of a line: the tree counts bytes, people count characters."""
     return line[start:end] if line.isascii() else line.encode()[start:end].decode(errors="replace")
 
@@ -232,13 +249,17 @@ def _part(line: str, start: int, end: int) -> str:
 def _shown(node: Any, lines: list[str], start: int) -> str:
     """Return the code on one line, shortened."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return f"def {node.name}"
-    if node.lineno == node.end_lineno:
-        text = _part(lines[node.lineno - start - 1], node.col_offset, node.end_col_offset)
-    else:
+        return f"def {node.name}"[:MAX_TEXT]
+    first, last = node.lineno - start - 1, node.end_lineno - start - 1
+    shows_end = isinstance(node, ast.Call) and _start(node) != (node.lineno, node.col_offset)
+    if first == last:
+        text = _part(lines[first], node.col_offset, node.end_col_offset)
+    elif last - first < MAX_LINES and sum(map(len, lines[first : last + 1])) < MAX_UNPARSED:
         text = " ".join(ast.unparse(node).split())  # without the comments between
+    elif shows_end:
+        return "…" + _part(lines[last], 0, node.end_col_offset)[-MAX_TEXT + 1 :]
+    else:
+        return _part(lines[first], node.col_offset, None)[: MAX_TEXT - 1] + "…"
     if len(text) <= MAX_TEXT:
         return text
-    if isinstance(node, ast.Call) and _start(node) != (node.lineno, node.col_offset):
-        return "…" + text[-MAX_TEXT + 1 :]
-    return text[: MAX_TEXT - 1] + "…"
+    return "…" + text[-MAX_TEXT + 1 :] if shows_end else text[: MAX_TEXT - 1] + "…"

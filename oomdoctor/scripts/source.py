@@ -7,21 +7,35 @@ out, and cells of another language with them.
 from __future__ import annotations
 
 import ast
+import codecs
 import io
-import json
 import re
 import tokenize
 import warnings
 from dataclasses import dataclass
+from itertools import islice
 
+from oomdoctor.foreign_json import NotJson
 from oomdoctor.scripts.names import MENTIONS
 
+MAX_WORDS = 250_000
+"""Words and signs in one file: each may take a kilobyte once it is parsed."""
+MAX_CODE_BYTES = 2 * 1024 * 1024
+"""Code in all cells of a notebook, as JSON has it."""
+MAX_NOTES = 20
+"""Cells of one notebook that are noted."""
+MAX_REASON = 200
+
+TOO_LONG = f"it has more than {MAX_WORDS:,} words and signs"
+
 _AWAIT = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_WORD = re.compile(r"\w+|[^\w\s]")
 _CELL_MAGIC = re.compile(r"\s*%%(\w+)")
 _PYTHON_CELLS = frozenset(("capture", "oomwatch", "time", "timeit", "prun", "memit", "python"))
-_MAGIC = re.compile(r"^(\s*)(?:[%!?].*|.*\?\??\s*)$")
-_ASSIGNED_MAGIC = re.compile(r"^(\s*[\w., ]+=\s*)[%!].*$")
-_IGNORE = re.compile(r"#\s*oomdoctor:\s*ignore(?:\[([^\]]*)\])?(?![\w-])")
+_NAMES = re.compile(r"[\w., ]+")
+_IGNORE = re.compile(r"#\s*oomdoctor:\s*ignore(?:\[([^\]]{0,1000})\])?(?![\w-])")
+_NOT_FOR_SOURCE = frozenset(("idna", "punycode"))
+"""Encodings of names in the web's addresses: they take time that grows faster than the text."""
 ALL_RULES = ("*",)
 
 
@@ -47,8 +61,12 @@ def read_script(content: bytes) -> Piece:
     """Return a script, parsed, or raise `NotPython` with the reason."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        if codecs.lookup(encoding).name in _NOT_FOR_SOURCE:
+            raise NotPython(f"{encoding} is not an encoding for source code")
         # Python ends lines at \n, \r\n and \r alone.
         text = io.TextIOWrapper(io.BytesIO(content), encoding).read()
+        if len(text) > MAX_WORDS and _words(text) > MAX_WORDS:
+            raise NotPython(TOO_LONG)
         return Piece(text, _parse(text))
     except (SyntaxError, ValueError, LookupError) as error:
         raise NotPython(_reason(error)) from None
@@ -58,27 +76,34 @@ def read_script(content: bytes) -> Piece:
 
 def read_notebook(content: bytes) -> tuple[list[Piece], list[str]]:
     """Return the cells of a notebook that are Python, and a note for each that is not."""
-    try:
-        notebook = json.loads(content)
-        cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        raise NotPython("it is not a notebook") from None
+    from oomdoctor.scripts.cells import code_cells, text_of_cell
+
     pieces: list[Piece] = []
     notes: list[str] = []
-    for number, cell in enumerate(cells if isinstance(cells, list) else (), 1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        lines = cell.get("source", cell.get("input", ""))
-        text = lines if isinstance(lines, str) else "".join(map(str, lines or ()))
+    code_bytes = words = 0
+    for number, source in code_cells(content):
+        code_bytes += len(source)
         try:
+            text = text_of_cell(source) if code_bytes <= MAX_CODE_BYTES else ""
+            words += _words(text)
+            if code_bytes > MAX_CODE_BYTES or words > MAX_WORDS:
+                notes.append(f"cell {number} and those after it were not checked: too much code")
+                break
             piece = _cell(text, number)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, NotJson) as error:
             notes.append(f"cell {number} is not Python: {_reason(error)}")
         except (RecursionError, MemoryError):
             notes.append(f"cell {number} is nested too deep")
         else:
             pieces += [piece] if piece else []
+    if len(notes) > MAX_NOTES:
+        notes[MAX_NOTES:] = [f"{len(notes) - MAX_NOTES:,} more notes on cells"]
     return pieces, notes
+
+
+def _words(text: str) -> int:
+    """Return how many words and signs a text has, or that there are too many."""
+    return sum(1 for _ in islice(_WORD.finditer(text), MAX_WORDS + 1))
 
 
 def _cell(text: str, number: int) -> Piece | None:
@@ -95,11 +120,13 @@ def _cell(text: str, number: int) -> Piece | None:
 
 
 def _without_magic(line: str) -> str:
-    assigned = _ASSIGNED_MAGIC.match(line)
-    if assigned is not None:
-        return f"{assigned[1]}None"
-    magic = _MAGIC.match(line)
-    return f"{magic[1]}pass" if magic else line
+    names, sign, rest = line.partition("=")
+    if sign and rest.lstrip()[:1] in ("%", "!") and _NAMES.fullmatch(names.lstrip()):
+        return f"{line[: len(line) - len(rest.lstrip())]}None"
+    bare = line.strip()
+    if bare[:1] in ("%", "!", "?") or bare[-1:] == "?":
+        return f"{line[: len(line) - len(line.lstrip())]}pass" if bare else line
+    return line
 
 
 def _parse(text: str) -> ast.Module:
@@ -111,8 +138,8 @@ def _parse(text: str) -> ast.Module:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno or 1}: {error.msg}"
-    return str(error) or type(error).__name__
+        return f"line {error.lineno or 1}: {error.msg}"[:MAX_REASON]
+    return (str(error) or type(error).__name__)[:MAX_REASON]
 
 
 def ignored_lines(text: str) -> dict[int, tuple[str, ...]]:

@@ -170,7 +170,7 @@ def _class(walker: Walker, node: ast.ClassDef) -> None:
     made = Class(node, walker.scope, next(filter(None, map(_base_kind, bases)), None))
     for base in bases:
         if isinstance(base, Class):
-            made.methods.update(base.methods)
+            walker.inherit(made, base)
     outer, walker.scope = walker.scope, Scope(walker.scope)
     waiting = len(walker.later)
     walker.block(node.body)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+MAX_PARTS = 100
+"""Values inside of one value, all together: `a = (a, a)` doubles them with each line."""
+MAX_LOOKED_AT = 20_000
+"""Parts of a loop or an argument that are searched for names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +36,7 @@ class Loop:
         if self._assigned is None:
             self._assigned = frozenset(
                 node.id
-                for node in ast.walk(self.node)
+                for node in islice(ast.walk(self.node), MAX_LOOKED_AT)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             )
         return self._assigned
@@ -180,6 +187,15 @@ class Items:
     """A tuple whose parts are known."""
 
     parts: tuple[Value, ...]
+    count: int = field(default=0, compare=False)
+    """How many values are inside, those inside of others included."""
+
+    @staticmethod
+    def of(parts: Iterable[Value]) -> Items | None:
+        """Return a tuple of some values; nothing is known of one that holds too many."""
+        known = tuple(parts)
+        count = sum(map(_count, known))
+        return Items(known, count) if count <= MAX_PARTS else None
 
 
 @dataclass(slots=True, eq=False)
@@ -213,6 +229,16 @@ class Function:
     owner: Instance | None = None
     is_walked: bool = False
     result: Value = None
+    _parameters: frozenset[str] | None = None
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of what it is given by place."""
+        if self._parameters is None:
+            arguments = self.node.args
+            names = (item.arg for item in (*arguments.posonlyargs, *arguments.args))
+            self._parameters = frozenset(names)
+        return self._parameters
 
 
 @dataclass(slots=True, eq=False)
@@ -234,6 +260,11 @@ class Instance:
 
     of: Class
     attributes: dict[str, Value] = field(default_factory=dict)
+
+
+def _count(value: Value) -> int:
+    inside = value.item if isinstance(value, Maker) else value
+    return 1 + inside.count if isinstance(inside, Items) else 1
 
 
 Value = (

@@ -36,6 +36,10 @@ MAX_DEPTH = 25
 """Calls within calls that are followed."""
 MAX_COPIED = 5_000_000
 """Names that branches may copy, all together: a second's work, and far more than people write."""
+MAX_INHERITED = 100_000
+"""Methods that classes may take from others, all together."""
+MAX_WALKS = 10
+"""How often a function may be walked: `tf.function` makes another of it each time it is called."""
 
 
 class TooMuch(Exception):
@@ -67,6 +71,8 @@ class Walker:
         self.grows = False
         self._reads_tensors: bool | None = None
         self._copied = 0
+        self._inherited = 0
+        self._walks: dict[int, int] = {}
 
     # ------------------------------------------------------------------ what is found
 
@@ -85,9 +91,8 @@ class Walker:
         """Return whether an expression is what the function that is walked was given, unknown."""
         if not self.functions or not isinstance(node, ast.Name):
             return False
-        arguments = self.functions[-1].node.args
-        names = (item.arg for item in (*arguments.posonlyargs, *arguments.args))
-        return node.id in names and self.scope.names.get(node.id) is None
+        is_parameter = node.id in self.functions[-1].parameters
+        return is_parameter and self.scope.names.get(node.id) is None
 
     @property
     def reads_tensors(self) -> bool:
@@ -176,11 +181,20 @@ class Walker:
 
     # ------------------------------------------------------------------ functions
 
+    def will_run(self, function: Function) -> bool:
+        """Return whether a function is still to be walked."""
+        return (
+            not function.is_walked
+            and len(self.functions) < MAX_DEPTH
+            and self._walks.get(id(function.node), 0) < MAX_WALKS
+        )
+
     def run(self, function: Function, given: dict[str, Value]) -> Value:
         """Walk a function the first time it is called, and return what it gives."""
-        if function.is_walked or len(self.functions) >= MAX_DEPTH:
+        if not self.will_run(function):
             return function.result
         function.is_walked = True
+        self._walks[id(function.node)] = self._walks.get(id(function.node), 0) + 1
         outer = self.scope, self.returns, self.frame
         self.scope, self.returns = Scope(function.scope), []
         self.frames += 1
@@ -208,6 +222,13 @@ class Walker:
         self.functions.pop()
         self.scope, self.returns, self.frame = outer
         return result
+
+    def inherit(self, made: Class, base: Class) -> None:
+        """Give a class the methods of another."""
+        self._inherited += len(base.methods)
+        if self._inherited > MAX_INHERITED:
+            raise TooMuch
+        made.methods.update(base.methods)
 
     def walk_class(self, made: Class, args: list[Value], keywords: dict[str, Value]) -> None:
         """Walk the methods of a class, `__init__` first, with what the first object is given."""

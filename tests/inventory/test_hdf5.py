@@ -162,7 +162,7 @@ def test_a_file_that_kills_its_reader_is_refused_and_the_next_one_read(
     die = "import os, signal, sys; sys.stdin.readline(); os.kill(os.getpid(), signal.SIGSEGV)"
     hdf5._worker.close()
     with monkeypatch.context() as patch:
-        patch.setattr(hdf5, "_START", die)
+        patch.setattr(hdf5, "python_command", lambda *_: [sys.executable, "-c", die])
         assert hostile.reason(read, tmp_path / "a.h5") == hdf5.CRASHED
     assert parts_of(tmp_path / "a.h5")[0].samples == 3
 
@@ -170,7 +170,8 @@ def test_a_file_that_kills_its_reader_is_refused_and_the_next_one_read(
 def test_a_file_that_hangs_its_reader_is_given_up(tmp_path, hostile, monkeypatch):
     (tmp_path / "a.h5").write_bytes(b"x")
     hdf5._worker.close()
-    monkeypatch.setattr(hdf5, "_START", "import time; time.sleep(600)")
+    hang = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(hdf5, "python_command", lambda *_: hang)
     monkeypatch.setattr(hdf5, "_TIMEOUT_SECONDS", 0.2)
     assert hostile.reason(read, tmp_path / "a.h5") == hdf5.CRASHED
 
