@@ -48,7 +48,9 @@ def explain_error(
             log may come from anywhere, so none.
         ram: System memory of that machine instead.
         vram: GPU memory of that machine instead.
-        redact: Take out user names, paths, host names and tokens, to share the report.
+        redact: Remove folders, host and user names, addresses, passwords, keys and tokens, as far
+            as their form or the word before them shows what they are. Names of files, layers and
+            variables stay: read the report before you share it.
         purpose: What the run is for: `prototype`, `train` or `production`. Ranks the remedies.
         select: Rules to run, by id or beginning of an id; all when empty.
         ignore: Rules to leave out.
