@@ -106,7 +106,9 @@ def _diagnose(error: Any, batch_size: int | None) -> Diagnosis:
     paths = error if isinstance(error, (list, tuple)) else [error]
     if not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise UsageError("Give an exception, the text of a log, or the path of one.")
-    return diagnose_files(paths, sys.stdin.buffer, batch_size=batch_size)
+    # Closed, or not made of bytes, as in a notebook.
+    stdin = getattr(sys.stdin, "buffer", None)
+    return diagnose_files(paths, stdin, batch_size=batch_size)
 
 
 def _redacted(diagnosis: Diagnosis) -> Diagnosis:
@@ -117,6 +119,6 @@ def _redacted(diagnosis: Diagnosis) -> Diagnosis:
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
+    except (KeyError, OSError, ImportError):  # a container whose user has no name
         user = ""
     return redact(diagnosis, (user, socket.gethostname()))
