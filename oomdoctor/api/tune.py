@@ -176,7 +176,9 @@ def tune_report(
         thorough=not margin,
     ) as bench:
         question = _question(spec, wanted, bench.digest) if cache else None
-        found: Tuning | Failed | None = None if question is None else _found_before(question)
+        found: Tuning | Failed | None = (
+            None if question is None else _found_before(question, wanted)
+        )
         if found is None:
             found = tune(bench, wanted, watch)
             if question is not None and isinstance(found, Tuning):
@@ -237,10 +239,19 @@ def _digest_of_file(path: str) -> str | None:
     return whole.hexdigest()
 
 
-def _found_before(question: str) -> Tuning | None:
+def _found_before(question: str, wanted: Any) -> Tuning | None:
     from oomdoctor.tune.cache import find
 
-    found = find(question)
+    def accepts(tuning: Tuning) -> bool:
+        return bool(
+            tuning.batch_size >= wanted.minimum
+            and (wanted.maximum is None or tuning.batch_size <= wanted.maximum)
+            and tuning.batch_size % wanted.multiple_of == 0
+            and tuning.budget_bytes == wanted.budget_bytes
+            and tuning.objective == wanted.objective
+        )
+
+    found = find(question, accepts=accepts)
     if found is None:
         return None
     note = "Found before and kept; cache=False or --no-cache runs it again."
