@@ -168,10 +168,12 @@ def as_utf8(stream: Stream) -> Stream:
     ):
         if head.startswith(mark):
             return _Recoded(head, stream, encoding)
-    # PowerShell redirects as UTF-16, sometimes without its mark.
-    if len(head) >= 8 and head[1:200:2].count(0) > 0.8 * len(head[1:200:2]):
+    # PowerShell redirects as UTF-16, sometimes without its mark. Where all bytes are zero it is
+    # the hole of a log that was cut off.
+    even, odd = head[0:200:2], head[1:200:2]
+    if len(head) >= 8 and odd.count(0) > 0.8 * len(odd) and even.count(0) < 0.2 * len(even):
         return _Recoded(head, stream, "utf-16-le")
-    if len(head) >= 8 and head[0:200:2].count(0) > 0.8 * len(head[0:200:2]):
+    if len(head) >= 8 and even.count(0) > 0.8 * len(even) and odd.count(0) < 0.2 * len(odd):
         return _Recoded(head, stream, "utf-16-be")
     return Rejoined(head, stream)
 

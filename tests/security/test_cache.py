@@ -71,7 +71,7 @@ def test_an_answer_with_an_unknown_field_is_not_taken(home):
         {"trials": (SizeTrial(batch_size=32, outcome="fits", peak_bytes=-1, seconds=1.0),)},
         {"trials": (SizeTrial(batch_size=32, outcome="fits", peak_bytes=1, seconds=-1.0),)},
     ],
-    ids=lambda change: "-".join(change),
+    ids="-".join,
 )
 def test_an_answer_that_no_search_gives_is_not_taken(home, change):
     forge(home, replace(answer(), **change))
