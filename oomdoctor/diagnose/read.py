@@ -30,6 +30,7 @@ from oomdoctor.diagnose.unpack import (
     Joined,
     Rejoined,
     Stream,
+    Unquoted,
     as_utf8,
     notebook_texts,
 )
@@ -182,7 +183,7 @@ class Reader:
         is_large = len(raw) > MOST_NOTEBOOK_BYTES
         what = "too large for a notebook" if is_large else "not a notebook"
         self.notes.append(f"{path} is {what}: read as text.")
-        yield from self._stream(Rejoined(raw, stream))
+        yield from self._stream(Unquoted(raw, stream) if is_large else Rejoined(raw, stream))
 
     def _stream(self, stream: Stream) -> Iterator[tuple[int, str]]:
         """Yield the records of a stream of bytes, skimming its middle."""
@@ -270,14 +271,15 @@ def _parse(block: bytes, number: int) -> Iterator[tuple[int, str]]:
 
 
 def _blocks(stream: Stream) -> Iterator[bytes]:
-    """Yield what a stream gives in blocks that are not small, however little it gives at once."""
+    """Yield what a stream gives in blocks of about one size, however much it gives at once."""
     parts: list[bytes] = []
     length = 0
     while part := stream.read(CHUNK):
         parts.append(part)
         length += len(part)
         if length >= CHUNK:
-            yield b"".join(parts)
+            whole = b"".join(parts)
+            yield from (whole[at : at + CHUNK] for at in range(0, length, CHUNK))
             parts, length = [], 0
     yield b"".join(parts)
 

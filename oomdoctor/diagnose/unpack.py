@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import io
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
@@ -18,6 +20,8 @@ MOST_OBJECTS = 1_000_000
 """Braces in a notebook: each may become an object, twenty times as large as what is written."""
 _PACKED_BLOCK = 4096
 """Small, because a member's rest is copied for each of the members in a block."""
+
+_QUOTES = re.compile(rb'(?m)^[ \t]*"|(?:\\n)?",?$')
 
 
 class Stream(Protocol):
@@ -182,13 +186,22 @@ class Rejoined:
     """A stream whose beginning was already taken."""
 
     def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = head
+        self._head = io.BytesIO(head)
         self._stream = stream
 
     def read(self, size: int = -1, /) -> bytes:
         """Return the next bytes."""
-        head, self._head = self._head, b""
-        return head or self._stream.read(size)
+        return self._head.read(size) or self._stream.read(size)
+
+
+class Unquoted(Rejoined):
+    """The same of JSON with a string on each line, without the quotes around it."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes."""
+        block = super().read(size)
+        # A block of nothing but quotes must not pass for the end.
+        return _QUOTES.sub(b"", block) or block
 
 
 class _Recoded(Rejoined):
