@@ -33,12 +33,17 @@ _PATH = re.compile(
 )
 _WINDOWS_HOME = re.compile(r"(?i)[a-z]:[\\/]{1,4}Users[\\/]{1,4}[^\\/:*?\"'<>|\n]{1,64}(?=[\\/])")
 """A user's name may hold a blank, also where the path is not quoted."""
+_WINDOWS_PATH = re.compile(
+    r"(?<!\w)[A-Za-z]:\\{1,4}(?:[^\\/:*?\"'<>|\n]{1,64}\\{1,4})+[^\s\\/\"'<>|:,;()]*"
+)
+"""So may a folder's, where backslashes show that the path goes on."""
+_DEVICE = re.compile(r"(?i)/(?:job|replica|task|device|physical_device|[cgt]pu):")
 
 _LEVELS = r"(?!(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE|NOTICE)\b)"
 _HOST = r"[A-Za-z0-9][\w.-]{0,252}"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _VERSION = re.compile(
-    r"(?:\bversions? ?:? ?|\bv|==? ?|-cu\d\d ?[ =]{1,24}|cu(?:dnn|blas|da)[ -]{1,2})\Z", re.I
+    r"(?:\bversions? ?[:=]? ?|\bv|={2,3} ?|-cu\d\d ?[ =]{1,24}|cu(?:dnn|blas|da)[ -]{1,2})\Z", re.I
 )
 
 _MACHINES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -77,10 +82,18 @@ _MACHINES: tuple[tuple[re.Pattern[str], str], ...] = (
     # schedulers and launchers
     (re.compile(rf"(\bON ){_HOST}(?= CANCELLED\b)"), r"\1<host>"),
     (re.compile(rf"(\bslurmstepd-|\bsrun: error: |\bslurmd\[|\bon node ){_HOST}"), r"\1<host>"),
+    (
+        re.compile(
+            r"(?i)(\b(?:on|for|from) (?:host|node) |\bhostname )(?=[a-z][\w.-]{0,60}\d)"
+            r"[\w.-]{1,253}"
+        ),
+        r"\1<host>",
+    ),
     (re.compile(r"(^|\s)\[[A-Za-z][\w.-]{0,252}(?=:\d{2,8}\])"), r"\1[<host>"),
     (
         re.compile(
-            r"(?i)(\b\w{0,20}(?:host(?:name)?|nodename|nodelist|server)\b[\"']?\s{0,2}[:=]"
+            # CUDA fails "on host: CUDA_ERROR_OUT_OF_MEMORY".
+            r"(?i)((?<!\bon )\b\w{0,20}(?:host(?:name)?|nodename|nodelist|server)\b[\"']?\s{0,2}[:=]"
             r"\s{0,3}[\"']?)(?!\d)[\w.\[\]-]{1,253}"
         ),
         r"\1<host>",
@@ -101,6 +114,10 @@ _MACHINES: tuple[tuple[re.Pattern[str], str], ...] = (
         r"\1<user>",
     ),
     (re.compile(r"((?:\b[ug]id=|\bgroups=|,)\d{1,10}\()[\w.-]{1,64}(?=\))"), r"\1<user>"),
+    (
+        re.compile(r"(?i)(\blogged in as:? )[\w.@-]{1,64}( \()?(?:(?<=\()[\w.@ -]{1,64}(?=\)))?"),
+        r"\1<user>\2",
+    ),
     (re.compile(r"(\bsudo: {1,12})[\w.-]{1,64}(?= : )"), r"\1<user>"),
     (re.compile(r"(?i)(\b(?:for|of|by|from|as) user )[\"']?[\w.@-]{1,64}"), r"\1<user>"),
 )
@@ -116,6 +133,7 @@ def without_whereabouts(text: str) -> str:
     """Return a line without paths, hosts and users."""
     if "/" in text or "\\" in text:
         text = _QUOTED_PATH.sub(_clean_path, text)
+        text = _WINDOWS_PATH.sub(_clean_path, text)
         text = _WINDOWS_HOME.sub("<path>", text)
         text = _PATH.sub(_clean_path, text)
     for pattern, instead in _MACHINES:
@@ -142,6 +160,8 @@ def _clean_path(match: re.Match[str]) -> str:
 
 def _shortened(path: str) -> str:
     """A path without its folders. One that has none, such as /tmp or /step, stays."""
+    if _DEVICE.match(path):
+        return path
     plain = re.sub(r"[\\/]+", "/", path)
     parts = [part for part in plain.split("/") if part]
     if len(parts) < 2 and not plain.startswith("~"):

@@ -257,6 +257,22 @@ MACHINES = (
           stay=("Tesla T4",)),
 )  # fmt: skip
 
+SEEN = (
+    # Forms from public reports of crashes, with other names: not in either half.
+    _line(r"D:\Program Files\LovelaceLab\lib\site-packages\keras\engine\training.py in fit(self)",
+          "Files", "LovelaceLab", stay=("site-packages/keras/engine/training.py in fit(self)",)),
+    _line(r"D:\Top Secret\proj\train.py in run(self)", "Secret", "proj", stay=("train.py in run",)),
+    _line("(train pid=123, ip=10.0.0.3) x", "10.0.0.3", stay=("pid=123",)),
+    _line("wandb: Currently logged in as: ada (acme). Use `wandb login --relogin`", "ada", "acme"),
+    _line("Running on host gpu017", "gpu017"),
+    _line("Hostname gpu017", "gpu017"),
+    _line("(abnn) ada@c002:~/SECRET_project/case1    $ ", "ada", "c002", "SECRET", "case1"),
+    _line("Namespace(task='t2v', ckpt_dir='/opt/Secret-Studio/models', seed=3)", "Secret",
+          stay=("seed=3",)),
+    _line("[[node a/b (defined at /home/ada/x.py:3) ]]", "ada", stay=("[[node a/b", "x.py:3")),
+    _line("# packages in environment at /home/ada/local/envs/tf:", "ada"),
+)  # fmt: skip
+
 LINES = (*PATHS, *PASSWORDS, *CLOUD, *HOSTS_OF_CODE, *SERVICES, *HEADERS, *URLS, *MACHINES)
 
 

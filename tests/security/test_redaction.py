@@ -11,20 +11,22 @@ from oomdoctor.diagnose.redact import LONGEST, redact, redact_text
 from oomdoctor.diagnose.run import diagnose_text
 
 sys.path.insert(0, str(Path(__file__).parent))
-from redaction_lines import LINES
+from redaction_lines import LINES, SEEN
 
 LOGS = sorted((Path(__file__).parents[2] / "fixtures" / "logs").glob("tf_*.log"))
 SECONDS_A_MEGABYTE = 30
 """Generous: this machine may be busy. A regular expression that backtracks takes hours."""
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line.text[:48])
+@pytest.mark.parametrize("line", [*LINES, *SEEN], ids=lambda line: line.text[:48])
 def test_nothing_of_the_user_is_left(line):
     redacted = redact_text(line.text)
     assert [secret for secret in line.gone if secret in redacted] == []
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if line.stay], ids=lambda line: line.text)
+@pytest.mark.parametrize(
+    "line", [line for line in (*LINES, *SEEN) if line.stay], ids=lambda line: line.text
+)
 def test_what_the_line_says_of_the_crash_is_left(line):
     redacted = redact_text(line.text)
     assert [part for part in line.stay if part not in redacted] == []
@@ -36,6 +38,8 @@ def test_what_the_line_says_of_the_crash_is_left(line):
         "on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
         "OOM when allocating tensor with shape[32,64,250,250] and type float on /device:GPU:0",
         "Loaded cuDNN version 8.9.2.26",
+        '_device="/job:localhost/replica:0/task:0/device:GPU:0"]()]]',
+        "Failed to allocate 1024 bytes on host: CUDA_ERROR_OUT_OF_MEMORY",
         "nvidia-cublas-cu12            12.1.3.1",
         "nvidia-cudnn-cu12==8.9.2.26",
         "TensorFlow 2.21.0, Keras 3.12.0, CUDA 12.5.1, driver 550.54.15",
@@ -86,7 +90,17 @@ def test_names_in_ops_and_notes_go_too():
 FILLERS = (
     *("a", "A1", "9", "/", "\\", "-", "_", ".", ":", "=", "@", " ", "'", '"', "a.", "a/", "'/"),
     *("a@", "a:", "1:", "f:", "password", "password=", "token:", "--", "--a", "Bearer ", "eyJa."),
-    *("a://", "sk-", "-----BEGIN PRIVATE KEY-----", "C:\\Users\\a ", "~a", "[a", "login -p "),
+    *(
+        "a://",
+        "sk-",
+        "-----BEGIN PRIVATE KEY-----",
+        "C:\\Users\\a ",
+        "C:\\a b",
+        "logged in as a (",
+        "~a",
+        "[a",
+        "login -p ",
+    ),
     *("cookie:", '\\"', "user=", "1.1.", "Jan  1 00:00:00 ", "2024-01-01T00:00:00 ", "a::", "1Q~"),
     *("site-packages/keras/", "\u0661", "é", ",1(", "ssh-rsa AAAA", "arn:aws:", "&sig=", "key="),
 )
