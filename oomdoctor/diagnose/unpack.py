@@ -21,6 +21,7 @@ MOST_OBJECTS = 1_000_000
 _PACKED_BLOCK = 4096
 """Small, because a member's rest is copied for each of the members in a block."""
 
+_PIECE = 1 << 16
 _QUOTES = re.compile(rb'(?m)^[ \t]*"|(?:\\n)?",?$')
 
 
@@ -147,18 +148,26 @@ class Joined:
     """Texts as a stream, each on a line of its own."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = iter(texts)
+        self._pieces = _pieces(texts)
 
     def read(self, size: int = -1, /) -> bytes:
         """Return some of the texts, none at the end."""
         parts: list[bytes] = []
         length = 0
-        for text in self._texts:
-            parts.append(text.encode("utf-8", "surrogatepass") + b"\n")
-            length += len(parts[-1])
+        for piece in self._pieces:
+            parts.append(piece)
+            length += len(piece)
             if length >= size:
                 break
         return b"".join(parts)
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
+    """Yield texts as bytes, a long one in several pieces: a copy of it would take memory."""
+    for text in texts:
+        for start in range(0, len(text), _PIECE):
+            yield text[start : start + _PIECE].encode("utf-8", "surrogatepass")
+        yield b"\n"
 
 
 def as_utf8(stream: Stream) -> Stream:

@@ -93,8 +93,8 @@ _MACHINES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             # CUDA fails "on host: CUDA_ERROR_OUT_OF_MEMORY".
-            r"(?i)((?<!\bon )\b\w{0,20}(?:host(?:name)?|nodename|nodelist|server)\b[\"']?\s{0,2}[:=]"
-            r"\s{0,3}[\"']?)(?!\d)[\w.\[\]-]{1,253}"
+            r"(?i)((?<!\bon )\b\w{0,20}(?:host(?:name)?|nodename|nodelist|server)\b[\"']?\s{0,2}"
+            r"[:=]\s{0,3}[\"']?)(?!\d)[\w.\[\]-]{1,253}"
         ),
         r"\1<host>",
     ),
