@@ -48,7 +48,9 @@ def explain_error(
             log may come from anywhere, so none.
         ram: System memory of that machine instead.
         vram: GPU memory of that machine instead.
-        redact: Take out user names, paths, host names and tokens, to share the report.
+        redact: Remove folders, host and user names, addresses, passwords, keys and tokens, as far
+            as their form or the word before them shows what they are. Names of files, layers and
+            variables stay: read the report before you share it.
         purpose: What the run is for: `prototype`, `train` or `production`. Ranks the remedies.
         select: Rules to run, by id or beginning of an id; all when empty.
         ignore: Rules to leave out.
@@ -104,7 +106,9 @@ def _diagnose(error: Any, batch_size: int | None) -> Diagnosis:
     paths = error if isinstance(error, (list, tuple)) else [error]
     if not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise UsageError("Give an exception, the text of a log, or the path of one.")
-    return diagnose_files(paths, sys.stdin.buffer, batch_size=batch_size)
+    # Closed, or not made of bytes, as in a notebook.
+    stdin = getattr(sys.stdin, "buffer", None)
+    return diagnose_files(paths, stdin, batch_size=batch_size)
 
 
 def _redacted(diagnosis: Diagnosis) -> Diagnosis:
@@ -115,6 +119,6 @@ def _redacted(diagnosis: Diagnosis) -> Diagnosis:
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
+    except (KeyError, OSError, ImportError):  # a container whose user has no name
         user = ""
     return redact(diagnosis, (user, socket.gethostname()))

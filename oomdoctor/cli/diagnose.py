@@ -22,7 +22,13 @@ from oomdoctor.errors import UsageError
     help="Of the run, to tell which dimension of a shape it is.",
 )
 @machine_options
-@click.option("--redact", is_flag=True, help="Take out user names, paths, host names and tokens.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Remove folders, host and user names, addresses, passwords, keys and tokens, as far as "
+    "their form or the word before them shows what they are. Names of files, layers and variables "
+    "stay, whatever they are named after: read the report before you share it.",
+)
 @rule_options
 @output_options
 def command(

@@ -166,7 +166,7 @@ def _compare(one: str, other: str, output: str | None, *, format_: str, verbose:
             f"{folder} cannot be made ({error.strerror}): give another --output."
         ) from error
     page = folder / "comparison.html"
-    show(report, format_="page", output=str(page))
+    _show_beside(report, page, format_="page")
     show(report, format_=format_, output=None, verbose=verbose)
     tell(f"The page is {page}.")
 
@@ -234,10 +234,22 @@ def _reported(folder: Path, timeline: str | None) -> Report:
 
     report = report_on(folder)
     for name, format_ in REPORTS.items():
-        show(report, format_=format_, output=str(folder / name), verbose=True)
+        _show_beside(report, folder / name, format_=format_)
     if timeline is not None:
         _write_timeline(report, timeline)
     return report
+
+
+def _show_beside(report: Report, path: Path, *, format_: str) -> None:
+    """Write a report beside a recording, which may be a stranger's: links are not followed."""
+    from oomdoctor.profile.store import replacing
+
+    try:
+        with replacing(path) as new:
+            show(report, format_=format_, output=new, verbose=True)
+    except (OSError, InputError) as error:
+        why = getattr(error, "strerror", None) or getattr(error.__cause__, "strerror", None)
+        raise InputError(f"{path} cannot be written ({why or error}).") from error
 
 
 def _write_timeline(report: Report, timeline: str) -> None:

@@ -4,27 +4,48 @@ Long logs are skimmed. The beginning and the end are read line by line; between 
 surroundings of trigger words are, which are looked for in raw bytes. So a log of a gigabyte takes
 little more time than counting its lines, and constant memory. Lines are counted by newline;
 what a progress bar redraws with carriage returns is one line.
+
+Everything has a bound, and a note says when one is met: the bytes read of all files together, how
+much more than its own size a gzip file unpacks to, the size of a notebook, and how long nothing
+but zeros is read.
 """
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import io
-import json
 import os
+import stat
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from oomdoctor.diagnose.clean import records
+from oomdoctor.diagnose.sources import Regular, Source, find_logs, open_log
+from oomdoctor.diagnose.unpack import (
+    MOST_BEYOND_RATIO,
+    MOST_NOTEBOOK_BYTES,
+    MOST_RATIO,
+    Gunzipped,
+    Joined,
+    Rejoined,
+    Stream,
+    Unquoted,
+    as_utf8,
+    notebook_texts,
+)
 from oomdoctor.errors import InputError
+from oomdoctor.units import format_bytes
 
 CHUNK = 1 << 19
 LONGEST_LINE = 1 << 16
-"""What is beyond that in one line is cut: nobody prints a message there."""
+"""Of a longer line the beginning and the end are read: nobody prints a message between."""
 BUDGET = 8 << 20
 """Bytes read line by line between the beginning and the end of a long log."""
+MOST_BYTES = 64 << 30
+"""Bytes read of all sources together; a minute's work for a fast disk."""
+MOST_ZEROS = 64 << 20
+"""Zero bytes on end after which nothing else is expected, as from `/dev/zero`."""
 TRIGGERS = (
     b"emory",
     b"lloc",
@@ -40,104 +61,146 @@ TRIGGERS = (
 """Words of which one is in every message that matters, or close to it."""
 BEFORE, AFTER = 4096, 16384
 """Bytes around a trigger word that are read line by line."""
-LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".stdout", ".stderr", ".gz", ".ipynb", "")
-MOST_FILES = 2000
-
-
-class Stream(Protocol):
-    """Anything that bytes can be read from."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return some bytes, none at the end."""
 
 
 class Reader:
     """Reads sources one after another; `notes` tells what was passed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self.notes: list[str] = []
         self.starts: list[tuple[int, str]] = []
         """How many lines lie before each file, and its name."""
         self._budget = BUDGET
+        self._left = most_bytes
+        self._beyond_ratio = MOST_BEYOND_RATIO
 
     def lines(
-        self, paths: Iterable[str | os.PathLike[str]], stdin: IO[bytes]
+        self, paths: Iterable[str | os.PathLike[str]], stdin: IO[bytes] | None
     ) -> Iterator[tuple[int, str]]:
         """Yield line numbers and records of all the paths; `-` is standard input.
 
         Raises:
             InputError: A path cannot be read, or a folder holds no logs.
         """
-        offset = 0
-        for path in _files(paths):
+        offset = unread = 0
+        for source in find_logs(paths, self.notes):
+            if self._left <= 0:
+                unread += 1
+                continue
             last = 0
-            self.starts.append((offset, "standard input" if path == "-" else Path(path).name))
-            for number, text in self._one(path, stdin):
+            name = "standard input" if source.path == "-" else Path(source.path).name
+            self.starts.append((offset, name))
+            for number, text in self._one(source, stdin):
                 last = number
                 yield offset + number, text
             offset += last
+        if unread:
+            self.notes.append(f"{unread:,} more logs were not read: there is too much data.")
 
     def text(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers and records of a text at hand."""
         return self._stream(io.BytesIO(text.encode("utf-8", "surrogateescape")))
 
-    def _one(self, path: str, stdin: IO[bytes]) -> Iterator[tuple[int, str]]:
+    def _one(self, source: Source, stdin: IO[bytes] | None) -> Iterator[tuple[int, str]]:
+        path = source.path
         try:
             if path == "-":
-                yield from self._stream(stdin)
+                if stdin is None:
+                    raise InputError("Standard input is closed: give a log file.")
+                yield from self._piped(stdin, "Standard input")
                 return
-            with open(path, "rb") as file:
+            file = open_log(path)
+            try:
                 yield from self._opened(path, file)
-        except (OSError, EOFError) as error:
+            finally:
+                os.close(file)
+        except (OSError, ValueError, InputError) as error:
             reason = getattr(error, "strerror", None) or str(error)
+            if not source.is_named:
+                self.notes.append(f"{path} could not be read ({reason}).")
+                return
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"{path} cannot be read ({reason}): give a log file.") from error
 
-    def _opened(self, path: str, file: IO[bytes]) -> Iterator[tuple[int, str]]:
-        magic = file.read(2)
-        file.seek(0)
-        if magic == b"\x1f\x8b":
-            yield from self._damaged_gzip(path, file)
-        elif path.endswith(".ipynb"):
-            yield from self._notebook(path, file)
-        else:
-            yield from self._stream(file)
-
-    def _damaged_gzip(self, path: str, file: IO[bytes]) -> Iterator[tuple[int, str]]:
-        import zlib
-
-        try:
-            with gzip.open(file) as unpacked:
-                yield from self._stream(unpacked)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            self.notes.append(f"{path} is a damaged gzip file: read as far as it goes.")
-
-    def _notebook(self, path: str, file: IO[bytes]) -> Iterator[tuple[int, str]]:
-        raw = file.read(256 << 20)
-        try:
-            cells = json.loads(raw)["cells"]
-            text = "\n".join(_outputs(cells))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self.notes.append(f"{path} is not a notebook: read as text.")
-            yield from self._stream(io.BytesIO(raw))
+    def _opened(self, path: str, file: int) -> Iterator[tuple[int, str]]:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            with open(file, "rb", closefd=False) as pipe:
+                yield from self._piped(pipe, path)
             return
-        yield from self.text(text)
+        regular = Regular(file, self._left)
+        yield from self._content(path, regular)
+        self._left -= regular.taken
+        if regular.is_cut:
+            self.notes.append(
+                f"{path} holds {format_bytes(os.fstat(file).st_size)}: only the beginning and the "
+                "end were read, and lines are counted as if there were nothing between."
+            )
+
+    def _piped(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+        bounded = _Bounded(stream, self._left)
+        yield from self._content(name, bounded)
+        self._left -= bounded.taken
+        if bounded.is_cut:
+            self.notes.append(
+                f"{name} does not end: only its first {format_bytes(bounded.taken)} were read."
+            )
+
+    def _content(self, path: str, stream: Stream) -> Iterator[tuple[int, str]]:
+        head = stream.read(CHUNK)
+        whole = Rejoined(head, stream)
+        if head.startswith(b"\x1f\x8b"):
+            yield from self._unzipped(path, whole)
+        elif path.endswith(".ipynb"):
+            yield from self._notebook(path, whole)
+        else:
+            yield from self._stream(whole)
+
+    def _unzipped(self, path: str, stream: Stream) -> Iterator[tuple[int, str]]:
+        unpacked = Gunzipped(stream, self._beyond_ratio)
+        yield from self._stream(unpacked)
+        self._beyond_ratio -= unpacked.bytes_beyond_ratio
+        if unpacked.is_damaged:
+            self.notes.append(f"{path} is a damaged gzip file: read as far as it goes.")
+        if unpacked.is_bomb:
+            self.notes.append(
+                f"{path} unpacks to over {MOST_RATIO} times its size, as no log does: only the "
+                f"first {format_bytes(unpacked.unpacked_bytes)} were read."
+            )
+
+    def _notebook(self, path: str, stream: Stream) -> Iterator[tuple[int, str]]:
+        blocks: list[bytes] = []
+        length = 0
+        while length <= MOST_NOTEBOOK_BYTES and (block := stream.read(CHUNK)):
+            blocks.append(block)
+            length += len(block)
+        raw = b"".join(blocks)
+        blocks.clear()
+        texts = notebook_texts(raw) if len(raw) <= MOST_NOTEBOOK_BYTES else None
+        if texts is not None:
+            yield from self._stream(Joined(texts))
+            return
+        is_large = len(raw) > MOST_NOTEBOOK_BYTES
+        what = "too large for a notebook" if is_large else "not a notebook"
+        self.notes.append(f"{path} is {what}: read as text.")
+        yield from self._stream(Unquoted(raw, stream) if is_large else Rejoined(raw, stream))
 
     def _stream(self, stream: Stream) -> Iterator[tuple[int, str]]:
         """Yield the records of a stream of bytes, skimming its middle."""
         number = 1
-        held: bytes | None = None
         is_first = True
-        for chunk in _chunks(_as_utf8(stream)):
-            if held is not None:
-                if is_first:
-                    yield from _parse(held, number)
-                    is_first = False
-                else:
-                    yield from self._skim(held, number)
-                number += held.count(b"\n")
-            held = chunk
-        if held is not None:
-            yield from _parse(held, number)
+        # Two, because the last may be short, and what ends a run is at the end.
+        held: deque[bytes] = deque()
+        for chunk in _chunks(as_utf8(stream)):
+            held.append(chunk)
+            if len(held) > 2:
+                oldest = held.popleft()
+                yield from _parse(oldest, number) if is_first else self._skim(oldest, number)
+                is_first = False
+                number += oldest.count(b"\n")
+        for chunk in held:
+            yield from _parse(chunk, number)
+            number += chunk.count(b"\n")
 
     def _skim(self, chunk: bytes, number: int) -> Iterator[tuple[int, str]]:
         """Yield the records around trigger words."""
@@ -167,6 +230,28 @@ class Reader:
                     places[word] = chunk.find(word, end)
 
 
+class _Bounded:
+    """A stream that may never end, as far as it is worth reading."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._zeros = 0
+        self.taken = 0
+        self.is_cut = False
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes; none at the end, and where it is cut."""
+        self.is_cut = self.taken >= self._most or self._zeros >= MOST_ZEROS
+        if self.is_cut:
+            return b""
+        block: Any = self._stream.read(min(size if size > 0 else CHUNK, self._most - self.taken))
+        block = block or b""  # None where nothing has come yet and nobody waits
+        self.taken += len(block)
+        self._zeros = 0 if block.strip(b"\0") else self._zeros + len(block)
+        return bytes(block)
+
+
 def _line_start(chunk: bytes, earliest: int, hit: int) -> int:
     """Return where a line begins between two places, the first one that does."""
     if earliest == 0:
@@ -178,15 +263,31 @@ def _line_start(chunk: bytes, earliest: int, hit: int) -> int:
 def _parse(block: bytes, number: int) -> Iterator[tuple[int, str]]:
     for line in block.split(b"\n"):
         if line:
-            for record in records(line[:LONGEST_LINE]):
+            if len(line) > LONGEST_LINE:
+                line = line[: LONGEST_LINE // 2] + b"\r" + line[-LONGEST_LINE // 2 :]
+            for record in records(line):
                 yield number, record
         number += 1
+
+
+def _blocks(stream: Stream) -> Iterator[bytes]:
+    """Yield what a stream gives in blocks of about one size, however much it gives at once."""
+    parts: list[bytes] = []
+    length = 0
+    while part := stream.read(CHUNK):
+        parts.append(part)
+        length += len(part)
+        if length >= CHUNK:
+            whole = b"".join(parts)
+            yield from (whole[at : at + CHUNK] for at in range(0, length, CHUNK))
+            parts, length = [], 0
+    yield b"".join(parts)
 
 
 def _chunks(stream: Stream) -> Iterator[bytes]:
     """Yield blocks that end with a line, where lines are not absurdly long."""
     rest = b""
-    while block := stream.read(CHUNK):
+    for block in _blocks(stream):
         block = rest + block
         cut = block.rfind(b"\n") + 1
         if not cut:
@@ -199,79 +300,3 @@ def _chunks(stream: Stream) -> Iterator[bytes]:
         yield block[:cut]
     if rest:
         yield rest
-
-
-def _as_utf8(stream: Stream) -> Stream:
-    """Return the stream in an encoding that holds ASCII as ASCII."""
-    head = stream.read(4096)
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF32_LE, "utf-32"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
-        if head.startswith(mark):
-            return _Recoded(head, stream, encoding)
-    # PowerShell redirects as UTF-16, sometimes without its mark.
-    if len(head) >= 8 and head[1:200:2].count(0) > 0.8 * len(head[1:200:2]):
-        return _Recoded(head, stream, "utf-16-le")
-    if len(head) >= 8 and head[0:200:2].count(0) > 0.8 * len(head[0:200:2]):
-        return _Recoded(head, stream, "utf-16-be")
-    return _Rejoined(head, stream)
-
-
-class _Rejoined:
-    """A stream whose beginning was already taken."""
-
-    def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = head
-        self._stream = stream
-
-    def read(self, size: int = -1, /) -> bytes:
-        head, self._head = self._head, b""
-        return head or self._stream.read(size)
-
-
-class _Recoded(_Rejoined):
-    """The same, turned into UTF-8."""
-
-    def __init__(self, head: bytes, stream: Stream, encoding: str) -> None:
-        super().__init__(head, stream)
-        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-
-    def read(self, size: int = -1, /) -> bytes:
-        while block := super().read(size):
-            text = self._decoder.decode(block)
-            if text:
-                return text.encode("utf-8", "replace")
-        return b""
-
-
-def _files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
-    for path in [os.fspath(path) for path in paths]:
-        if path == "-" or not os.path.isdir(path):
-            yield path
-            continue
-        found = sorted((file for file in Path(path).rglob("*") if _is_log(file)), key=str)
-        if not found:
-            raise InputError(f"{path} holds no logs: they end in .log, .out, .err, .txt or .gz.")
-        yield from map(str, found[:MOST_FILES])
-
-
-def _is_log(path: Path) -> bool:
-    name = path.name
-    suffix = path.suffix.lower()
-    # Slurm and LSF name logs job.o1234 and job.e1234.
-    is_job = suffix[:2] in (".o", ".e") and suffix[2:].isdigit()
-    return (suffix in LOG_SUFFIXES or is_job) and not name.startswith(".") and path.is_file()
-
-
-def _outputs(cells: Any) -> Iterator[str]:
-    """Yield the text of a notebook's outputs, in order."""
-    for cell in cells:
-        for output in cell.get("outputs", ()):
-            if "traceback" in output:
-                yield "\n".join(map(str, output["traceback"]))
-                yield f"{output.get('ename', '')}: {output.get('evalue', '')}"
-            text = output.get("text", output.get("data", {}).get("text/plain", ""))
-            yield "".join(map(str, text)) if isinstance(text, list) else str(text)

@@ -19,7 +19,10 @@ MOST_TRACEBACK = 2_000_000
 
 
 def diagnose_files(
-    paths: Iterable[str | os.PathLike[str]], stdin: IO[bytes], *, batch_size: int | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    stdin: IO[bytes] | None,
+    *,
+    batch_size: int | None = None,
 ) -> Diagnosis:
     """Return what logs tell, taken as one run.
 

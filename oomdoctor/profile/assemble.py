@@ -27,9 +27,29 @@ from oomdoctor.recording import (
 MOST_SAMPLES = 20_000
 MOST_STEPS = 20_000
 MOST_PHASES = 5_000
-MOST_FITS = 1_000
+MOST_SUSPECTS = 1_000
+MOST_NOTES = 100
+MOST_GPU_USES = 500_000
+"""Of all samples together: eight GPUs with eight processes each, in 8,000 samples."""
 
 Item = TypeVar("Item", Sample, Step)
+
+
+class _Fit:
+    """What became known of `fit`, from one line to the next."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self.batch_size: int | None = None
+        self.epochs: int | None = None
+        self.pipeline: Sequence[records.HoldingLine] = ()
+
+    def add(self, line: records.Fit) -> None:
+        """Take what a line says; what it does not say stays."""
+        self.seconds = line.t if self.seconds is None else self.seconds
+        self.batch_size = line.batch_size or self.batch_size
+        self.epochs = line.epochs or self.epochs
+        self.pipeline = line.pipeline or self.pipeline
 
 
 class Assembly:
@@ -41,7 +61,10 @@ class Assembly:
         self._steps: list[Step] = []
         self._counts = {Sample: 0, Step: 0}
         self._phases: list[Phase] = []
-        self._fits: list[records.Fit] = []
+        self._latest: dict[str, int] = {}
+        """Where the latest phase of each kind is."""
+        self._fit = _Fit()
+        self._gpu_uses = 0
         self._suspicions: dict[tuple[str, str], records.Suspicion] = {}
         self._peak: PeakBreakdown | None = None
         self._error: str | None = None
@@ -54,7 +77,7 @@ class Assembly:
         if line is None:
             self._broken += 1
         elif isinstance(line, records.S):
-            self._samples = self._kept(self._samples, _sample(line), MOST_SAMPLES)
+            self._samples = self._kept(self._samples, self._sample(line), MOST_SAMPLES)
         elif isinstance(line, records.B):
             self._steps = self._kept(self._steps, _step(line), MOST_STEPS)
         elif isinstance(line, records.Begin):
@@ -68,15 +91,17 @@ class Assembly:
         if isinstance(line, records.Run):
             self.run = self.run or line
         elif isinstance(line, records.Fit):
-            self._add_fit(line)
+            self._fit.add(line)
         elif isinstance(line, records.Suspicion):
-            self._suspicions[line.kind, line.what] = line
+            if len(self._suspicions) < MOST_SUSPECTS or (line.kind, line.what) in self._suspicions:
+                self._suspicions[line.kind, line.what] = line
         elif isinstance(line, records.Peak):
             self._peak = _breakdown(line)
         elif isinstance(line, records.Failure):
             self._error = line.text
         elif isinstance(line, records.Note):
-            self._notes[line.text] = None
+            if len(self._notes) < MOST_NOTES:
+                self._notes[line.text] = None
         elif isinstance(line, records.Stop):
             self._end = End(
                 seconds=line.t,
@@ -87,9 +112,9 @@ class Assembly:
                 oom_kills=line.oom_kills,
             )
 
-    def _add_fit(self, line: records.Fit) -> None:
-        if len(self._fits) < MOST_FITS:
-            self._fits.append(line)
+    def _sample(self, line: records.S) -> Sample:
+        self._gpu_uses += len(line.gpus)
+        return _sample(line, with_gpus=self._gpu_uses <= MOST_GPU_USES)
 
     def _kept(self, items: list[Item], item: Item, most: int) -> list[Item]:
         self._counts[type(item)] += 1
@@ -97,33 +122,46 @@ class Assembly:
         return list(thin(items, most)) if len(items) > 2 * most else items
 
     def _begin(self, line: records.Begin) -> None:
-        if line.phase in PHASES and len(self._phases) < MOST_PHASES:
-            self._phases.append(
-                Phase(
-                    kind=line.phase,
-                    label=line.label,
-                    start_seconds=line.t,
-                    end_seconds=None,
-                    number=line.number,
-                )
+        if line.phase not in PHASES or len(self._phases) >= MOST_PHASES:
+            return
+        index = self._latest.get(line.phase)
+        if index is not None:
+            # Two phases of a kind do not overlap: the clock of a recording never goes back.
+            former = self._phases[index]
+            if line.t < (former.end_seconds or former.start_seconds):
+                self._broken += 1
+                return
+            if former.end_seconds is None:
+                self._phases[index] = replace(former, end_seconds=line.t)
+        self._latest[line.phase] = len(self._phases)
+        self._phases.append(
+            Phase(
+                kind=line.phase,
+                label=line.label,
+                start_seconds=line.t,
+                end_seconds=None,
+                number=line.number,
             )
+        )
 
     def _finish(self, line: records.Finish) -> None:
-        for index in range(len(self._phases) - 1, -1, -1):
-            phase = self._phases[index]
-            if phase.kind == line.phase:
-                if phase.end_seconds is None and line.t >= phase.start_seconds:
-                    self._phases[index] = replace(phase, end_seconds=line.t)
-                return
+        index = self._latest.get(line.phase)
+        if index is None:
+            return
+        phase = self._phases[index]
+        if phase.end_seconds is None and line.t >= phase.start_seconds:
+            self._phases[index] = replace(phase, end_seconds=line.t)
 
     def recording(self) -> Recording:
         """Return everything that was taken."""
-        run, fits = self.run, self._fits
+        run, fit = self.run, self._fit
         assert run is not None
         steps = tuple(thin(sorted(self._steps, key=_seconds), MOST_STEPS))
         samples = tuple(thin(sorted(self._samples, key=_seconds), MOST_SAMPLES))
         phases = tuple(_measured(phase, samples, steps) for phase in self._phases)
         notes = list(self._notes)
+        if self._gpu_uses > MOST_GPU_USES:
+            notes.append("GPU memory by process is shown for the beginning of the run only.")
         if self._broken:
             notes.append(f"{self._broken:,} lines of the recording could not be read.")
         if self._end is None:
@@ -145,10 +183,10 @@ class Assembly:
             error=self._error,
             suspects=_suspects(self._suspicions.values(), has_steps=bool(steps)),
             breakdown=self._peak,
-            pipeline=_pipeline(fits),
-            fit_seconds=fits[0].t if fits else None,
-            batch_size=next((fit.batch_size for fit in reversed(fits) if fit.batch_size), None),
-            epochs=next((fit.epochs for fit in reversed(fits) if fit.epochs), None),
+            pipeline=_pipeline(fit.pipeline),
+            fit_seconds=fit.seconds,
+            batch_size=fit.batch_size,
+            epochs=fit.epochs,
             versions=tuple(sorted(run.versions.items())),
             notes=tuple(notes),
         )
@@ -193,8 +231,7 @@ def suspect(line: records.Suspicion) -> Suspect:
     )
 
 
-def _pipeline(fits: Sequence[records.Fit]) -> tuple[Holding, ...]:
-    latest = next((fit.pipeline for fit in reversed(fits) if fit.pipeline), [])
+def _pipeline(stages: Sequence[records.HoldingLine]) -> tuple[Holding, ...]:
     return tuple(
         Holding(
             kind=stage.kind,
@@ -202,7 +239,7 @@ def _pipeline(fits: Sequence[records.Fit]) -> tuple[Holding, ...]:
             held_bytes=stage.held_bytes,
             is_batched=stage.is_batched,
         )
-        for stage in latest
+        for stage in stages
     )
 
 
@@ -210,14 +247,17 @@ def _seconds(item: Sample | Step) -> float:
     return item.seconds
 
 
-def _sample(line: records.S) -> Sample:
+def _sample(line: records.S, *, with_gpus: bool) -> Sample:
     return Sample(
         seconds=line.t,
         rss_bytes=line.rss,
         uss_bytes=line.uss,
         swap_bytes=line.swap,
         container_bytes=line.box,
-        gpus=tuple(GpuUse(gpu=gpu, pid=pid, used_bytes=used) for gpu, pid, used in line.gpus),
+        gpus=tuple(
+            GpuUse(gpu=gpu, pid=pid, used_bytes=used)
+            for gpu, pid, used in (line.gpus if with_gpus else ())
+        ),
         processes=line.n,
     )
 

@@ -2,15 +2,14 @@
 
 What is added lies in the environment: a folder at the front of PYTHONPATH whose `sitecustomize`
 Python runs before the program (it takes the folder away again), and, for `--vram`, the variables
-that put TensorFlow's GPU allocator under the CPU. The program dies with the profiler.
+that put TensorFlow's GPU allocator under the CPU. The program and all it starts die with the
+profiler.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +18,10 @@ from pathlib import Path
 import msgspec
 
 from oomdoctor.allocator import settings_for_the_cpu
-from oomdoctor.errors import UsageError
+from oomdoctor.profile.guard import Guarded, start_guarded
 
 SETTINGS = "OOMDOCTOR_PROFILE_SETTINGS"
 HOOK_FOLDER = Path(__file__).parent / "hook"
-_SET_PARENT_DEATH_SIGNAL = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True):
     trace_step: int | None = None
 
 
-def start(plan: Plan, began: float, mask: set[signal.Signals]) -> subprocess.Popen[bytes]:
+def start(plan: Plan, began: float, mask: set[signal.Signals]) -> Guarded:
     """Start the program.
 
     Args:
@@ -62,25 +60,8 @@ def start(plan: Plan, began: float, mask: set[signal.Signals]) -> subprocess.Pop
     Raises:
         UsageError: It cannot be started.
     """
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    parent = os.getpid()
-
-    def in_child() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if library is not None:
-            library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
-
-    try:
-        return subprocess.Popen(
-            [sys.executable, *plan.arguments],
-            env=environment(plan, began, os.environ),
-            close_fds=False,
-            preexec_fn=in_child,  # noqa: PLW1509 - the profiler has one thread
-        )
-    except OSError as error:
-        raise UsageError(f"{sys.executable} cannot be started ({error.strerror}).") from error
+    environ = environment(plan, began, os.environ)
+    return start_guarded([sys.executable, *plan.arguments], environ, mask)
 
 
 def environment(plan: Plan, began: float, environ: Mapping[str, str]) -> dict[str, str]:

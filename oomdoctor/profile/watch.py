@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from oomdoctor.probe.container import ContainerMeter
 from oomdoctor.probe.host import read_host
 from oomdoctor.profile import records
 from oomdoctor.profile.gpus import GpuMeter
+from oomdoctor.profile.guard import Guarded
 from oomdoctor.profile.spawn import Plan, start
 from oomdoctor.profile.store import OUTSIDE, Appender
 from oomdoctor.profile.tree import ProcessTree
@@ -49,7 +49,12 @@ class Watch:
         self._next = {"sample": 0.0, "cap": 0.0, "slow": 0.0, "unshared": 2.0}
         self._capped = False
         self._asked: set[int] = set()
-        self._lines = Appender(plan.folder / OUTSIDE)
+        try:
+            self._lines = Appender(plan.folder / OUTSIDE, is_new=True)
+        except OSError as error:
+            raise UsageError(
+                f"{plan.folder / OUTSIDE} cannot be made ({error.strerror}): give another --output."
+            ) from error
 
     def run(self, versions: dict[str, str]) -> int:
         """Run the program to its end and return its exit code, as a shell gives it."""
@@ -93,7 +98,7 @@ class Watch:
             found.append(("device", self.plan.vram_bytes, "--vram, kept by TensorFlow's allocator"))
         return [records.LimitLine(*limit) for limit in found]
 
-    def _follow(self, process: subprocess.Popen[bytes], waited: set[signal.Signals]) -> int:
+    def _follow(self, process: Guarded, waited: set[signal.Signals]) -> int:
         tree = ProcessTree(process.pid)
         while True:
             now = self._now()
@@ -106,10 +111,9 @@ class Watch:
             if caught.si_signo != signal.SIGCHLD:
                 self._pass_on(process, caught)
                 continue
-            done, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if done:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return self._write_end(process.returncode, usage.ru_maxrss * 1024)
+            ended = process.poll()
+            if ended is not None:
+                return self._write_end(ended.code, ended.peak_rss_bytes)
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -152,7 +156,7 @@ class Watch:
         # Late ones are not made up for: a machine under pressure has better things to do.
         self._next["sample"] = max(self._next["sample"] + 1 / self.plan.rate_hz, now)
 
-    def _pass_on(self, process: subprocess.Popen[bytes], caught: Any) -> None:
+    def _pass_on(self, process: Guarded, caught: Any) -> None:
         self._asked.add(caught.si_signo)
         if caught.si_code == _FROM_KERNEL and caught.si_signo != signal.SIGHUP:
             return  # Ctrl-C on the terminal reached the program by itself

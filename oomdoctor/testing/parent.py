@@ -43,7 +43,7 @@ def _run(item: pytest.Item, limit: Limit, folder: str, reports: Path, log: Path)
     environ["OOMDOCTOR_FITS_MEMORY"] = str(reports)
     environ["OOMDOCTOR_LOG"] = str(log)
     environ["OOMDOCTOR_PARENT"] = str(os.getpid())
-    command = [sys.executable, "-m", "pytest", *arguments(item, folder)]
+    command = [sys.executable, *_as_here(), "-m", "pytest", *arguments(item, folder)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -66,6 +66,15 @@ def _run(item: pytest.Item, limit: Limit, folder: str, reports: Path, log: Path)
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return _ending(code)
+
+
+def _as_here() -> list[str]:
+    """Keep the current folder off the path of modules if it is not on it here.
+
+    `-m` puts it first, where a `queue.py` of the project would hide that of Python.
+    """
+    is_here = any(os.path.abspath(place) == os.getcwd() for place in sys.path)
+    return [] if is_here or sys.version_info < (3, 11) else ["-P"]
 
 
 def _ending(code: int) -> str:
@@ -106,9 +115,11 @@ def _read(item: pytest.Item, path: Path) -> list[pytest.TestReport]:
     found = []
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for line in lines:
-        report = item.config.hook.pytest_report_from_serializable(
-            config=item.config, data=json.loads(line)
-        )
+        try:
+            data = json.loads(line)
+        except ValueError:  # torn by the end of the process
+            continue
+        report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
         report.nodeid = item.nodeid
         found.append(report)
     return found
