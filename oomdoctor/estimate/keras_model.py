@@ -46,6 +46,22 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
         batch: What the step is fed, as `tf.TensorSpec` with a free first dimension: `(x, y)` or
             `(x, y, sample_weight)`. Told from the model's inputs, outputs and loss where None.
     """
+    with traced_function(model, kind=kind, batch=batch) as concrete:
+        return read_traced(model, concrete, kind)
+
+
+@contextlib.contextmanager
+def traced_function(
+    model: Any, *, kind: str = "train", batch: Any = None, jit: bool = False
+) -> Iterator[Any]:
+    """Trace one step as a `ConcreteFunction`; the optimizer it updates is there meanwhile.
+
+    Args:
+        model: As for `trace_step`.
+        kind: As for `trace_step`.
+        batch: As for `trace_step`.
+        jit: Trace it for XLA. Loops differ then.
+    """
     import tensorflow as tf
 
     if kind not in KINDS:
@@ -59,9 +75,9 @@ def trace_step(model: Any, *, kind: str = "train", batch: Any = None) -> Traced:
             step[kind],
             input_signature=[specs],
             autograph=False,  # Keras traces its own step without it
-            jit_compile=False,
+            jit_compile=jit,
         )
-        return read_traced(model, function.get_concrete_function(), kind)
+        yield function.get_concrete_function()
 
 
 def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:

@@ -1,0 +1,64 @@
+"""Where XLA's GPU compiler is installed, and whether this version of it was tested.
+
+The compiler is `jax-cuda12-pjrt`, a wheel without dependencies that needs neither JAX nor a GPU.
+TensorFlow 2.21 holds an XLA of about the time of 0.9, which the extra `xla` installs.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomdoctor.xla.errors import PluginMissing, PluginUnsupported
+
+PACKAGE = "jax-cuda12-pjrt"
+MODULE = "jax_plugins.xla_cuda12"
+LIBRARY = "xla_cuda_plugin.so"
+
+OLDEST, NEWEST = (0, 8), (0, 12)
+"""Versions that were tested: 0.8.2, 0.9.0, 0.10.2 and 0.12.0.1. Up to 0.6.2 the compiler does not
+read what TensorFlow 2.21 writes."""
+
+HOW = "pip install 'oomdoctor[xla]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """The compiler."""
+
+    path: str
+    version: str
+
+    def check_version(self) -> None:
+        """Raise where this version was not tested."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        if found is None or not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+            oldest, newest = (".".join(map(str, pair)) for pair in (OLDEST, NEWEST))
+            raise PluginUnsupported(
+                f"{PACKAGE} {self.version} was not tested with oomdoctor ({oldest} to {newest} "
+                f"were): {HOW}"
+            )
+
+
+def find_plugin() -> Plugin:
+    """Return the compiler that is installed.
+
+    Raises:
+        PluginMissing: If there is none.
+        PluginUnsupported: If its version was not tested.
+    """
+    try:
+        spec = importlib.util.find_spec(MODULE)
+        version = importlib.metadata.version(PACKAGE)
+    except (ImportError, importlib.metadata.PackageNotFoundError):
+        spec, version = None, ""
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        library = Path(folder, LIBRARY)
+        if library.is_file():
+            plugin = Plugin(str(library), version)
+            plugin.check_version()
+            return plugin
+    raise PluginMissing(f"XLA's compiler for GPUs is not installed: {HOW}")
