@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ FLAGS = (
     # Or the compiler stops before buffers are laid out where the CUDA toolkit is not installed.
     "--xla_gpu_unsafe_fallback_to_driver_on_ptxas_not_found",
 )
+_NO_MEMORY = re.compile(r"bad_alloc|[Oo]ut of memory|annot allocate memory|LLVM ERROR: .*memory")
 NO_RECOMPUTATION = "--xla_disable_hlo_passes=rematerialization"
 
 
@@ -213,7 +215,7 @@ def _failure(code: int, folder: Path, plugin: Plugin, hlo_bytes: int) -> Excepti
         )
     if code == -signal.SIGKILL:
         return CompilerEnded("XLA's compiler was killed: the machine probably ran out of memory.")
-    if code < 0 and any(word in log for word in ("bad_alloc", "Out of memory", "out of memory")):
+    if code != 0 and _NO_MEMORY.search(log):
         limit = format_bytes(memory_limit(hlo_bytes))
         return CompilerEnded(f"XLA's compiler needed more than {limit} of memory.")
     if code != 0:
