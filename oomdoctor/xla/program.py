@@ -10,6 +10,7 @@ compiled.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 import weakref
@@ -80,9 +81,12 @@ def keeping_auto() -> Iterator[None]:
     """
     from keras import Model
 
-    original = Model.compile
+    # Where the method is defined: elsewhere Keras would take it for one that a user overrides.
+    owner = next(kind for kind in Model.__mro__ if "compile" in vars(kind))
+    original = owner.compile
     place = list(inspect.signature(original).parameters).index("jit_compile") - 1
 
+    @functools.wraps(original)
     def compile_and_note(self: Any, *args: Any, **options: Any) -> Any:
         asked = args[place] if len(args) > place else options.get("jit_compile", "auto")
         is_loaded = sys._getframe(1).f_code.co_name == "compile_from_config"
@@ -90,11 +94,11 @@ def keeping_auto() -> Iterator[None]:
             _compiled[self] = asked == "auto"
         return original(self, *args, **options)
 
-    Model.compile = compile_and_note
+    owner.compile = compile_and_note
     try:
         yield
     finally:
-        Model.compile = original
+        owner.compile = original
 
 
 def _jit_compile(model: Any) -> bool | str | None:
