@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -132,9 +133,10 @@ def _new(kind: type[Structure], *values: Any) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """Compile what the folder holds, and say how it ended on standard output."""
+    """Compile what the folder holds, and write into it how that ended."""
     parent, plugin, folder, memory_bytes, cpu_seconds = arguments
-    _bind(int(parent), int(memory_bytes), int(cpu_seconds))
+    signal.signal(signal.SIGTERM, lambda *_: _clean_up(folder))
+    _bind(int(memory_bytes), int(cpu_seconds))
     with open(os.path.join(folder, "program.hlo"), "rb") as file:
         program = file.read()
     with open(os.path.join(folder, "card.txtpb"), "rb") as file:
@@ -151,16 +153,23 @@ def main(arguments: list[str]) -> None:
     worker.start()
     dump = os.path.join(folder, "dump")
     while worker.is_alive() and not _is_written(dump):
+        if os.getppid() != int(parent):
+            _clean_up(folder)
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    os.write(1, json.dumps({"message": said[0][:4000] if said else ""}).encode())
+    with open(os.path.join(folder, "answer"), "w", encoding="utf-8") as answer:
+        json.dump({"message": said[0][:4000] if said else ""}, answer)
     os._exit(0)  # the compiler's threads are in the middle of their work
 
 
-def _bind(parent: int, memory_bytes: int, cpu_seconds: int) -> None:
+def _clean_up(folder: str) -> None:
+    """End because the parent has ended, and remove what it cannot remove any more."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+def _bind(memory_bytes: int, cpu_seconds: int) -> None:
     """End with the parent, and keep to the limits."""
-    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
-    if os.getppid() != parent:  # it ended before the kernel was asked
-        os._exit(1)
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
     for which, most in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_seconds),

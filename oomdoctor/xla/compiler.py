@@ -141,12 +141,12 @@ def _running(
     limits = [str(memory_limit(hlo_bytes)), str(cpu_limit(hlo_bytes))]
     # -S as well: the child needs no packages, so nothing that is installed can run in it.
     command = [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), plugin.path]
-    with open(folder / "answer", "wb") as answer, open(folder / "log", "wb") as log:
+    with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             [*command, str(folder), *limits],
             env=_environment(folder / "dump", flags),
             stdin=subprocess.DEVNULL,
-            stdout=answer,
+            stdout=log,
             stderr=log,
             cwd=folder,
             start_new_session=True,  # Ctrl-C is for us; we end the compiler

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,4 +62,6 @@ def find_plugin() -> Plugin:
             plugin = Plugin(str(library), version)
             plugin.check_version()
             return plugin
+    if not sys.platform.startswith("linux"):
+        raise PluginMissing("XLA's compiler for GPUs is only available for Linux.")
     raise PluginMissing(f"XLA's compiler for GPUs is not installed: {HOW}")
