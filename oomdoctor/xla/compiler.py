@@ -44,7 +44,7 @@ IDLE_SECONDS = 120
 
 FLAGS = (
     "--xla_dump_hlo_as_proto",
-    # There is no device to try algorithms on. Versions before 0.9 stop without it.
+    # There is no device to try algorithms on.
     "--xla_gpu_autotune_level=0",
     # Or the compiler stops before buffers are laid out where the CUDA toolkit is not installed.
     "--xla_gpu_unsafe_fallback_to_driver_on_ptxas_not_found",

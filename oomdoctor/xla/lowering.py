@@ -186,7 +186,10 @@ def _scopes(model: Any, concrete: Any) -> Scopes:
 
 def _canonical(hlo: bytes) -> bytes:
     """Return the same program without what differs between two traces of it."""
-    from tensorflow.compiler.xla.service import hlo_pb2
+    try:
+        from tensorflow.compiler.xla.service import hlo_pb2
+    except ImportError:  # no public part of TensorFlow; without it only the cache is of no use
+        return hlo
 
     module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:

@@ -169,7 +169,7 @@ def test_what_is_no_compiler_is_one_sentence(cnn_at_32, scratch):
             compile_step(cnn_at_32.hlo, T4, plugin=Plugin(path, "0.9.0"))
 
 
-@pytest.mark.parametrize("version", ["0.6.2", "0.13.0", "1.0", "dev"])
+@pytest.mark.parametrize("version", ["0.6.2", "0.8.3", "0.13.0", "1.0", "dev"])
 def test_a_version_that_was_not_tested_is_not_used(version):
     with pytest.raises(PluginUnsupported, match=r"not tested.*oomdoctor\[xla\]"):
         Plugin("/nowhere", version).check_version()
