@@ -53,17 +53,45 @@ def trace_step(
         batch: What the step is fed, as `tf.TensorSpec` with a free first dimension: `(x, y)` or
             `(x, y, sample_weight)`. Inferred from the model's inputs, outputs and loss if None.
     """
+    with traced_function(model, kind=kind, spec=spec, batch=batch) as concrete:
+        return read_traced(model, concrete, kind)
+
+
+@contextlib.contextmanager
+def traced_function(
+    model: Any,
+    *,
+    kind: str = "train",
+    spec: ModelSpec | None = None,
+    batch: Any = None,
+    jit: bool = False,
+) -> Iterator[Any]:
+    """Trace one step as a `ConcreteFunction`; the optimizer it updates is there meanwhile.
+
+    Args:
+        model: As for `trace_step`.
+        kind: As for `trace_step`.
+        spec: As for `trace_step`.
+        batch: As for `trace_step`.
+        jit: Trace it for XLA. Loops differ then.
+    """
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a kind of step: use one of {', '.join(KINDS)}.")
     if kind != "predict" and not model.compiled:
         raise UsageError("The model is not compiled: call model.compile(...) first.")
-    if batch is not None:
-        return _trace(model, kind, batch)
+    with _built_optimizer(model, kind), collector_paused():
+        if batch is not None:
+            yield _traced(model, kind, batch, jit)
+        else:
+            yield _first_that_traces(model, kind, spec or ModelSpec(source=model.name), jit)
+
+
+def _first_that_traces(model: Any, kind: str, spec: ModelSpec, jit: bool) -> Any:
+    """Return the step traced with the likeliest batch that the model takes."""
     errors: list[Exception] = []
-    spec = spec or ModelSpec(source=model.name)
     for fields in possible_batches(model, spec, kind):
         try:
-            return _trace(model, kind, specs_of(fields, None))
+            return _traced(model, kind, specs_of(fields, None), jit)
         except Exception as error:  # any code of the user's runs here
             errors.append(error)
     first = errors[0]
@@ -73,17 +101,16 @@ def trace_step(
     ) from first
 
 
-def _trace(model: Any, kind: str, specs: Any) -> Traced:
+def _traced(model: Any, kind: str, specs: Any, jit: bool) -> Any:
     import tensorflow as tf
 
-    with _built_optimizer(model, kind), collector_paused():
-        function = tf.function(
-            getattr(model, _METHODS[kind]),
-            input_signature=[specs],
-            autograph=False,  # Keras traces its own step without it
-            jit_compile=False,
-        )
-        return read_traced(model, function.get_concrete_function(), kind)
+    function = tf.function(
+        getattr(model, _METHODS[kind]),
+        input_signature=[specs],
+        autograph=False,  # Keras traces its own step without it
+        jit_compile=jit,
+    )
+    return function.get_concrete_function()
 
 
 def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:

@@ -44,8 +44,9 @@ def find_machine(name: str) -> Machine:
     wanted = name.strip().lower()
     if wanted in entries:
         return entries[wanted].to_machine()
-    near = difflib.get_close_matches(wanted, entries, n=1, cutoff=0.5)
-    # A part of a name, such as "a100", is too short for difflib to find it close.
+    # To difflib the start of a name, such as "h100", is closer to a short name, such as "p100".
+    near = [known for known in entries if wanted and known.startswith(wanted)][:1]
+    near = near or difflib.get_close_matches(wanted, entries, n=1, cutoff=0.5)
     near = near or [known for known in entries if wanted and wanted in known][:1]
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise UsageError(

@@ -128,6 +128,79 @@ _A10G = _gpu(
     "assumption: total less TensorFlow's reserve of 1,536 MiB and 512 MiB for the driver",
 )
 
+_V100_32 = _gpu(
+    "Tesla V100-SXM2-32GB",
+    32768,
+    31134,
+    (7, 0),
+    "NVIDIA's data sheet, 32 GB HBM2",
+    "TF log 2025 (2022: 30,988)",
+)
+_RTX_2080_TI = _gpu(
+    "NVIDIA GeForce RTX 2080 Ti",
+    11264,
+    9637,
+    (7, 5),
+    "NVIDIA's data sheet, 11 GB",
+    "TF log 2023 (2022: 9,629)",
+)
+_RTX_3060 = _gpu(
+    "NVIDIA GeForce RTX 3060",
+    12288,
+    9709,
+    (8, 6),
+    "NVIDIA's data sheet, 12 GB",
+    "TF log 2025 (2023: 9,599)",
+)
+_RTX_3070 = _gpu(
+    "NVIDIA GeForce RTX 3070",
+    8192,
+    6017,
+    (8, 6),
+    "NVIDIA's data sheet, 8 GB",
+    "TF log 2026 (2023: 5,578)",
+)
+_RTX_3080 = _gpu(
+    "NVIDIA GeForce RTX 3080",
+    10240,
+    8056,
+    (8, 6),
+    "NVIDIA's data sheet, 10 GB",
+    "TF log 2025 (2022: 8,066)",
+)
+_RTX_4070 = _gpu(
+    "NVIDIA GeForce RTX 4070",
+    12282,
+    12282 - 1536 - 512,
+    (8, 9),
+    "12,282 MiB in a public benchmark's record of the machine, 2026",
+    "assumption: total less TensorFlow's reserve of 1,536 MiB and 512 MiB for the driver",
+)
+_RTX_4080 = _gpu(
+    "NVIDIA GeForce RTX 4080",
+    16376,
+    13512,
+    (8, 9),
+    "16,375 MiB in a llama.cpp log",
+    "TF log 2025",
+)
+_A4000 = _gpu(
+    "NVIDIA RTX A4000",
+    16376,
+    16376 - 1536 - 512,
+    (8, 6),
+    "assumption: 16 GB by NVIDIA's data sheet, as nvidia-smi commonly shows it",
+    "assumption: total less TensorFlow's reserve of 1,536 MiB and 512 MiB for the driver",
+)
+_A6000 = _gpu(
+    "NVIDIA RTX A6000",
+    49140,
+    46866,
+    (8, 6),
+    "assumption: 48 GB by NVIDIA's data sheet, as nvidia-smi commonly shows it",
+    "TF log 2025 (2024: 46,874)",
+)
+
 _COLAB_RAM = (
     "13,609,422,848 bytes in W&B metadata of a Colab run, 2025; 0.9 to 1.4 GB of it taken in a "
     "fresh session by linux-blog.anracom.com, 2023"
@@ -235,10 +308,21 @@ ENTRIES = (
     _aws("aws-p3.2xlarge", 61, 8, _V100),
     _card("t4", _T4),
     _card("l4", _L4),
+    _card("p100", _P100),
     _card("v100-16gb", _V100),
+    _card("v100-32gb", _V100_32),
+    _card("a10g", _A10G),
+    _card("a4000", _A4000),
+    _card("a6000", _A6000),
     _card("a100-40gb", _A100_40),
     _card("a100-80gb", _A100_80),
     _card("h100-80gb", _H100_80),
+    _card("rtx2080ti", _RTX_2080_TI),
+    _card("rtx3060", _RTX_3060),
+    _card("rtx3070", _RTX_3070),
+    _card("rtx3080", _RTX_3080),
     _card("rtx3090", _RTX_3090),
+    _card("rtx4070", _RTX_4070),
+    _card("rtx4080", _RTX_4080),
     _card("rtx4090", _RTX_4090),
 )

@@ -1,0 +1,1 @@
+"""A training step compiled by XLA for a card that need not be there."""
