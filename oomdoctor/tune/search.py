@@ -107,7 +107,7 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         below = high - high * (1 << min(failures, 5)) // 32
         below = below if predicted is None else min(max(predicted, high // 2), below)
         return min(max(below, goal.first), high - 1)
-    if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance / 2 * high)):
+    if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance * high)):
         return None
     peak = next(run.peak_bytes for run in runs if run.batch_size == low and run.fits)
     if goal.tolerance and peak is not None and peak >= (1 - goal.tolerance) * goal.target_bytes:

@@ -123,7 +123,7 @@ class _Tuner:
     fixed_bytes: int = 0
     """What no batch changes, by the estimate: the margin is not taken of that."""
     held_bytes: int = 0
-    """Weights and optimizer state, as measured."""
+    """Weights and optimizer state, as measured between steps."""
     sample_bytes: float = 0
     """One sample of the batch, as it is fed."""
     was_killed: bool = False
@@ -157,7 +157,8 @@ class _Tuner:
         A size that fails there is one more that does not fit, and the search goes on.
         """
         while len(self.trials) < MAX_TRIALS and not self._is_late():
-            size = next_size(self.runs, self._goal(), guess=guess, held_bytes=self.held_bytes)
+            held = self.held_bytes or self.fixed_bytes
+            size = next_size(self.runs, self._goal(), guess=guess, held_bytes=held)
             if size is not None:
                 self._run(size)
                 continue
@@ -192,7 +193,7 @@ class _Tuner:
             self.verified.add(size)
         if trial.step_seconds and fits:
             self.speeds[size] = size / trial.step_seconds
-        if trial.held_bytes is not None:
+        if fits and trial.held_bytes is not None:
             self.held_bytes = min(trial.held_bytes, self.held_bytes or trial.held_bytes)
         if trial.batch_bytes is not None:
             self.sample_bytes = trial.batch_bytes / size
