@@ -16,6 +16,7 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NVML_STUB_SOURCE = Path(__file__).parent / "probe" / "nvml_stub.c"
+MODELS = Path(__file__).parent / "worker"
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +68,17 @@ def own_cache(tmp_path_factory):
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def spec_of():
+    """A function from the name of a model in `worker/measured_models.py` to its spec."""
+    from oomdoctor.model.spec import ModelSpec
+
+    def make_spec(name, **fields):
+        return ModelSpec(f"measured_models:{name}", sys_path=(str(MODELS),), **fields)
+
+    return make_spec
 
 
 def pytest_addoption(parser):
