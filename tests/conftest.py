@@ -16,6 +16,7 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NVML_STUB_SOURCE = Path(__file__).parent / "probe" / "nvml_stub.c"
+MODELS = Path(__file__).parent / "worker"
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +85,17 @@ def pytest_xdist_make_scheduler(config, log):
             return file if file.endswith(SHARING) else nodeid
 
     return BySharing(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.fixture(scope="session")
+def spec_of():
+    """A function from the name of a model in `worker/measured_models.py` to its spec."""
+    from oomdoctor.model.spec import ModelSpec
+
+    def make_spec(name, **fields):
+        return ModelSpec(f"measured_models:{name}", sys_path=(str(MODELS),), **fields)
+
+    return make_spec
 
 
 def pytest_addoption(parser):

@@ -45,7 +45,8 @@ class Goal:
     minimum: int = 1
     multiple_of: int = 1
     tolerance: float = 0.0
-    """Part of the target that may stay unused; 0 searches until the next size does not fit."""
+    """Part of what batches can take that may stay unused; 0 searches until the next size does not
+    fit."""
 
     @property
     def first(self) -> int:
@@ -56,6 +57,10 @@ class Goal:
     def last(self) -> int:
         """The largest size, in units of `multiple_of`."""
         return self.maximum // self.multiple_of
+
+    def less(self, part: float, held_bytes: int) -> float:
+        """Return the target less a part of what batches can take of it."""
+        return self.target_bytes - part * max(0, self.target_bytes - held_bytes)
 
 
 def next_size(
@@ -101,23 +106,34 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         assert high is not None
         if high <= goal.first:
             return None
-        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, ...; a line
-        # through sizes that do not fit is not trusted below half of them.
+        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, up to 3/4. A
+        # line through sizes that do not fit is not trusted below half of them.
         failures = sum(not run.fits for run in runs)
-        below = high - high * (1 << min(failures, 5)) // 32
+        below = high - high * min(1 << failures, 24) // 32
         below = below if predicted is None else min(max(predicted, high // 2), below)
         return min(max(below, goal.first), high - 1)
+    stride = max(1, int(goal.tolerance / 2 * low))
     if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance * high)):
         return None
     peak = next(run.peak_bytes for run in runs if run.batch_size == low and run.fits)
-    if goal.tolerance and peak is not None and peak >= (1 - goal.tolerance) * goal.target_bytes:
+    if goal.tolerance and peak is not None and peak >= goal.less(goal.tolerance, held_bytes):
         return None
     most = goal.last if high is None else high - 1
-    if predicted is not None and low < predicted <= most:
-        return predicted
-    if high is not None:
-        return (low + high) // 2
-    return min(most, low + 1 if predicted is not None and predicted <= low else 2 * low)
+    if high is not None and (predicted is None or not runs[-1].fits):
+        is_led_astray = predicted is None or not low < predicted <= most
+        return (low + high) // 2 if is_led_astray or _alike(runs) > 1 else predicted
+    if predicted is None:
+        return min(most, 2 * low)
+    step = max(predicted - low, stride)
+    if _alike(runs) > 2:  # the line is too steep here, and would lead on by single samples
+        step = max(step, 2 * (low - runs[-2].batch_size))
+        step = step if high is None else min(step, (high - low) // 2)
+    return min(low + step, most)
+
+
+def _alike(runs: Sequence[Run]) -> int:
+    """Return how many runs ended alike in a row, up to the last."""
+    return next((n for n, run in enumerate(reversed(runs)) if run.fits != runs[-1].fits), len(runs))
 
 
 def _predicted(runs: Sequence[Run], goal: Goal, held_bytes: int) -> int | None:
@@ -125,7 +141,7 @@ def _predicted(runs: Sequence[Run], goal: Goal, held_bytes: int) -> int | None:
     points = {run.batch_size: run.peak_bytes for run in runs if run.peak_bytes is not None}
     if not points:
         return None
-    aim = (1 - goal.tolerance / 2) * goal.target_bytes
+    aim = goal.less(goal.tolerance / 2, held_bytes)
     near = min(points, key=lambda unit: abs(points[unit] - aim))
     apart = [unit for unit in points if max(unit, near) >= APART * min(unit, near)]
     other = min(apart, key=lambda unit: abs(points[unit] - aim), default=0)

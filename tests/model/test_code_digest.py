@@ -7,7 +7,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
 import helper_of_mine, json, numpy
-from oomdoctor.measure.own_code import digest_of_code
+from oomdoctor.model.code_digest import digest_of_code
 print(digest_of_code())
 """
 
@@ -32,10 +32,10 @@ def test_a_changed_module_changes_the_digest_and_a_changed_script_does_not(tmp_p
 
 
 def test_too_much_code_has_no_digest(tmp_path, monkeypatch):
-    from oomdoctor.measure import own_code
+    from oomdoctor.model import code_digest
 
     (tmp_path / "large_module_of_mine.py").write_text("# " + "x" * 100)
     monkeypatch.syspath_prepend(str(tmp_path))
     __import__("large_module_of_mine")
-    monkeypatch.setattr(own_code, "MAX_BYTES", 10)
-    assert own_code.digest_of_code() is None
+    monkeypatch.setattr(code_digest, "MAX_BYTES", 10)
+    assert code_digest.digest_of_code() is None

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from oomdoctor.errors import InputError
-from oomdoctor.measure.ship import is_importable, pack
+from oomdoctor.model.objects import pack
 
 FACTOR = 3
 
@@ -106,8 +106,23 @@ def test_an_attribute_named_like_a_global_does_not_drag_the_global_along():
 
 
 def test_what_can_be_imported_is_sent_by_name():
-    assert is_importable(json.JSONDecoder)
     assert len(pack({"d": json.JSONDecoder})) < 100
+
+
+@pytest.mark.tensorflow
+def test_a_traced_function_is_sent_as_the_function_it_was_made_from():
+    import tensorflow as tf
+
+    @tf.function(jit_compile=False)
+    def doubled(value):
+        return value * 2
+
+    assert int(doubled(tf.constant(4))) == 8  # traced: it holds a graph now
+    received = pickle.loads(pack({"f": doubled, "g": lambda value: doubled(value) + 1}))
+
+    assert int(received["f"](tf.constant(4))) == 8
+    assert int(received["g"](tf.constant(4))) == 9
+    assert received["f"]._jit_compile is False
 
 
 def test_code_that_holds_a_lock_is_refused_with_advice():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oomdoctor.errors import InputError, UsageError
-from oomdoctor.measure.samples import read_samples
+from oomdoctor.model.samples import read_samples
 
 
 def leaf(shape, dtype="float32", below=None):
