@@ -68,6 +68,7 @@ def python_command(target: str, *arguments: str, also: Iterable[str] = ()) -> li
         also: Folders to look for modules in after everything else.
     """
     user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else None
+    user_site = user_site if user_site in sys.path else None  # others may not have one yet
     how = [os.path.dirname(__file__), _package_folders(), user_site, list(also)]
     # Isolated, Python reads no variables, so what it took from them here is handed over.
     flags = ["-I", "-X", f"utf8={sys.flags.utf8_mode}", *(["-B"] * sys.dont_write_bytecode)]

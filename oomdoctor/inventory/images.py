@@ -55,8 +55,10 @@ _PILLOW_FORMATS = (
     "WEBP",
 )
 
-_SILENT = logging.NullHandler()
 _PILLOW_LIMIT_BYTES = 128 * 1024 * 1024
+
+# What Pillow logs about a file would reach the terminal where nobody set logging up.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 Shape = tuple[int, int, int]
 
@@ -115,8 +117,6 @@ class _Bounded:
 def _open_with_pillow(file: Any, size_bytes: int) -> tuple[Shape, str]:
     from PIL import Image
 
-    # What Pillow logs about a file would reach the terminal where nobody set logging up.
-    logging.getLogger("PIL").addHandler(_SILENT)
     try:
         with warnings.catch_warnings():
             # Pillow warns of pictures that would be large if decoded; nothing is decoded here.

@@ -1,7 +1,8 @@
 """Changes scripts where that is safe, and keeps their comments and layout.
 
 Safe means: the program does the same, with less memory. A change of samples, of files or of what
-a function is given is left to people. Notebooks are not changed.
+a function is given is left to people. Notebooks are not changed, nor is what a link leads to
+outside of the folder it is in: a project may not have others' files changed.
 """
 
 from __future__ import annotations
@@ -67,19 +68,28 @@ def fix_scripts(matches: Iterable[CodeMatch]) -> list[Change]:
     """Return what `--fix` makes of the scripts with these matches; nothing is written."""
     by_file: dict[str, set[str]] = {}
     for match in matches:
-        if match.is_fixable and match.cell is None:
+        if match.is_fixable and match.cell is None and _is_at_home(match.file):
             by_file.setdefault(match.file, set()).add(match.check)
     if not by_file:
         return []
     require("libcst", extra="fix", purpose="to change scripts")
     changes = []
     for file, checks in by_file.items():
-        with open(file, "rb") as opened:
-            before = opened.read()
-        after, places = fix_source(before, checks=checks)
+        try:
+            with open(file, "rb") as opened:
+                before = opened.read()
+            after, places = fix_source(before, checks=checks)
+        # Gone by now, or nested deeper than libcst can follow: either way not safe to change.
+        except Exception:  # noqa: BLE001, RUF100
+            continue
         if after != before:
             changes.append(Change(file=file, before=before, after=after, places=places))
     return changes
+
+
+def _is_at_home(file: str) -> bool:
+    folder = os.path.realpath(os.path.dirname(file))
+    return os.path.realpath(file).startswith(os.path.join(folder, ""))
 
 
 def fix_source(content: bytes, *, checks: Iterable[str]) -> tuple[bytes, int]:

@@ -30,7 +30,6 @@ from pathlib import Path
 
 SECONDS_PER_INPUT = 10.0
 MEMORY_BYTES = 512 * 2**20
-MAX_INPUT_BYTES = 256 * 1024
 
 Seeds = Callable[[], list[bytes]]
 
@@ -48,6 +47,10 @@ class Target:
     seeds: Seeds
     run: Callable[[Path], None]
     """Looks at the file; raises whatever it does wrong."""
+    max_bytes: int = 256 * 1024
+    """Size of the largest input."""
+    files: int = 1
+    """How many damaged files are looked at together, each in a folder of its own."""
 
 
 # ---------------------------------------------------------------------- damage
@@ -93,7 +96,6 @@ def damaged(data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
         else:
             to = rng.randrange(len(made) + 1)
             made[to:to] = made[at:end]
-        del made[MAX_INPUT_BYTES:]
     return bytes(made)
 
 
@@ -165,14 +167,24 @@ def script(path: Path) -> None:
             raise Broken(match)
 
 
+def fix(path: Path) -> None:
+    """Change a script where that is safe: what comes out is Python."""
+    from oomdoctor.scripts.fix import fix_scripts
+    from oomdoctor.scripts.scan import scan_scripts
+
+    for change in fix_scripts(scan_scripts([path]).matches):
+        compile(change.after, "changed", "exec", flags=1 << 10 | 1 << 13, dont_inherit=True)
+        change.diff()
+
+
 def whole_check(path: Path) -> None:
-    """Run all of `check` on the folder, and print its report in every way a person reads."""
+    """Run all of `check` on the folders, and print its report in every way a person reads."""
     import oomdoctor
     from oomdoctor.errors import OomDoctorError
     from oomdoctor.inventory.scan import FAILED
 
     try:
-        report = oomdoctor.check(str(path.parent), ram="8GiB", vram="4GiB")
+        report = oomdoctor.check(str(path.parent.parent), ram="8GiB", vram="4GiB")
     except OomDoctorError:
         return
     repr(report)
@@ -384,10 +396,39 @@ def beside(name: str, seeds: Seeds, run: Callable[[Path], None]) -> Callable[[Pa
     return run_beside
 
 
+MISTAKES = b"""\
+import tensorflow as tf, numpy as np
+ds = tf.data.TFRecordDataset("a").batch(32).shuffle(1000).cache()  # a comment
+for x in list(ds):
+    kept = []
+    for y in tf.data.Dataset.from_tensor_slices(np.load("x.npy")):
+        kept.append(tf.reduce_mean(y))
+        model = tf.keras.Model()
+        model.fit_generator(ds, 10, validation_data=ds)
+        model.predict(y)
+strategy = tf.distribute.MirroredStrategy(["a", "b", "c"])
+with strategy.scope():
+    model = tf.keras.Sequential()
+model.fit(ds, epochs=3)
+(a, b), (c, d) = tf.keras.datasets.cifar10.load_data()
+a = a / 255.0
+@tf.function
+def step(n): return n * 2
+for i in range(10): step(i)
+if a:
+    b = (a, (b, c))
+else:
+    b = zip(a, enumerate(b))
+class Batches(tf.keras.utils.Sequence):
+    def __getitem__(self, i):
+        return list(ds.as_numpy_iterator())[i]
+"""
+
+
 def scripts() -> list[bytes]:
     """Return training scripts: those of the fixtures."""
     folder = Path(__file__).parents[2] / "fixtures" / "scripts"
-    return [path.read_bytes() for path in sorted(folder.glob("*.py"))[:40]]
+    return [MISTAKES, *(path.read_bytes() for path in sorted(folder.rglob("*.py"))[:40])]
 
 
 def notebooks() -> list[bytes]:
@@ -428,13 +469,14 @@ TARGETS: dict[str, Target] = {
         beside("features.json", tfds_features, folder_reader("tfds")),
     ),
     "script": Target("a.py", scripts, script),
+    "fix": Target("a.py", scripts, fix, max_bytes=16 * 1024),  # libcst takes 50 µs a word
     "notebook": Target("a.ipynb", notebooks, script),
-    "check_npy": Target("a.npy", npy, whole_check),
-    "check_tfrecord": Target("a.tfrecord", records, whole_check),
-    "check_zip": Target("train.zip", zips, whole_check),
-    "check_csv": Target("a.csv", tables, whole_check),
-    "check_zarr": Target(".zarray", zarrs, whole_check),
-    "check_notebook": Target("a.ipynb", notebooks, whole_check),
+    "check_npy": Target("a.npy", npy, whole_check, files=50),
+    "check_tfrecord": Target("a.tfrecord", records, whole_check, files=50),
+    "check_zip": Target("train.zip", zips, whole_check, files=50),
+    "check_csv": Target("a.csv", tables, whole_check, files=50),
+    "check_zarr": Target(".zarray", zarrs, whole_check, files=50),
+    "check_notebook": Target("a.ipynb", notebooks, whole_check, files=50),
 }  # fmt: skip
 """Everything that reads what others wrote; a new reader adds its line."""
 
@@ -446,27 +488,28 @@ def fuzz(target: Target, seconds: float, seed: int, folder: Path) -> int:
     """Try damaged files until the time is up; return how many, or raise what was found."""
     rng = random.Random(seed)
     seeds = target.seeds()
-    path = folder / target.name
+    paths = [folder / str(i) / target.name for i in range(target.files)]
+    for path in paths:
+        path.parent.mkdir()
     for sound in seeds:
-        path.write_bytes(sound)
-        target.run(path)  # imports everything, before memory is limited
+        paths[0].write_bytes(sound)
+        target.run(paths[0])  # imports everything, before memory is limited
     _limit_memory()
     tried = 0
     until = time.monotonic() + seconds
-    pool = list(seeds)
+    pool = list(seeds) * 20
     while time.monotonic() < until:
-        # Damage adds up in some: a third of all start from what was damaged before.
-        data = damaged(rng.choice(pool if rng.random() < 0.3 else seeds), rng, seeds)
-        path.write_bytes(data)
+        for path in paths:
+            # Damage adds up in some: a third of all start from what was damaged before.
+            data = damaged(rng.choice(pool if rng.random() < 0.3 else seeds), rng, seeds)
+            data = data[: target.max_bytes]
+            path.write_bytes(data)
+            pool[rng.randrange(len(pool))] = data
+            tried += 1
         start = time.monotonic()
-        target.run(path)
+        target.run(paths[0])
         if time.monotonic() - start > SECONDS_PER_INPUT:
             raise Broken(f"took {time.monotonic() - start:.0f} s")
-        tried += 1
-        if len(pool) < 500:
-            pool.append(data)
-        else:
-            pool[rng.randrange(500)] = data
     return tried
 
 

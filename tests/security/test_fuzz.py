@@ -52,4 +52,4 @@ def test_a_target_that_fails_is_found(tmp_path):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "AssertionError" in run.stderr
-    assert b"\xff" in (tmp_path / "a.bin").read_bytes()
+    assert b"\xff" in (tmp_path / "0" / "a.bin").read_bytes()

@@ -168,6 +168,37 @@ def test_a_long_call_is_shown_by_its_beginning_or_its_end(tmp_path):
     assert texts[1].startswith("…")
 
 
+def test_a_link_out_of_the_project_is_not_changed(tmp_path):
+    from oomdoctor.scripts.fix import fix_scripts
+
+    mine = tmp_path / "mine.py"
+    mine.write_text("import keras\nmodel.fit_generator(batches, 10)\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").symlink_to(mine)
+    (project / "own.py").write_text(mine.read_text())
+
+    changes = fix_scripts(scan_scripts([project]).matches)
+
+    assert [change.file for change in changes] == [str(project / "own.py")]
+
+
+def test_what_cannot_be_changed_is_left_alone(tmp_path):
+    from oomdoctor.scripts.fix import fix_scripts
+
+    code = "import keras\nmodel.fit_generator(batches, 10)\n"
+    (tmp_path / "deep.py").write_text(code + "x = " + "-" * 400 + "1\n")
+    (tmp_path / "plain.py").write_text(code)
+    (tmp_path / "vanishing.py").write_text(code)
+    matches = scan_scripts([tmp_path]).matches
+    (tmp_path / "vanishing.py").unlink()
+
+    changes = fix_scripts(matches)
+
+    assert len(matches) == 3
+    assert [change.file for change in changes] == [str(tmp_path / "plain.py")]
+
+
 # ---------------------------------------------------------------------- notebooks
 
 
