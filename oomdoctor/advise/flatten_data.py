@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from oomdoctor.advise.flatten_paths import path_values
 from oomdoctor.facts import (
+    TENSORFLOW_RAM_BYTES,
     FileGroup,
     Footprint,
     GroupFootprint,
@@ -16,16 +17,13 @@ from oomdoctor.facts import (
     Stage,
     Workload,
 )
-from oomdoctor.units import DTYPE_BYTES, MIB, element_count
+from oomdoctor.units import DTYPE_BYTES, element_count
 
 Value = int | float | str | bool | None
 
 Pair = tuple[FileGroup, GroupFootprint | None]
 
 _KERAS_LOADER_SIZE = (256, 256)
-
-BASE_RAM_BYTES = 600 * MIB
-"""What a process that trains a tiny model takes: `footprint` counts it into every way."""
 
 
 def known_sum(terms: Iterable[int | None]) -> int | None:
@@ -203,7 +201,7 @@ def feeding_values(footprint: Footprint | None) -> dict[str, Value]:
     memory, device, stream = (ways.get(way) for way in ("memory", "device", "stream"))
     chosen = footprint.chosen if footprint else None
     return {
-        "feeding.base_ram_bytes": BASE_RAM_BYTES if footprint else None,
+        "feeding.base_ram_bytes": TENSORFLOW_RAM_BYTES if footprint else None,
         "feeding.chosen_way": chosen.way if chosen else None,
         "feeding.chosen_ram_bytes": chosen.ram_bytes if chosen else None,
         "feeding.chosen_vram_bytes": chosen.vram_bytes if chosen else None,

@@ -11,7 +11,15 @@ from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
 from oomdoctor.api.scripts import is_data, look_at_scripts
 from oomdoctor.errors import InputError, UsageError
-from oomdoctor.facts import Facts, Footprint, Inventory, Machine, Stage, Workload
+from oomdoctor.facts import (
+    TENSORFLOW_RAM_BYTES,
+    Facts,
+    Footprint,
+    Inventory,
+    Machine,
+    Stage,
+    Workload,
+)
 from oomdoctor.findings import Report
 from oomdoctor.units import dtype_bytes, parse_image_size
 
@@ -156,10 +164,9 @@ def _measure(
 
 def _held_already(inventory: Inventory) -> int:
     """Return what this process holds of the data, and of TensorFlow: it is not needed again."""
-    from oomdoctor.footprint.pipeline import FRAMEWORK_RAM_BYTES
     from oomdoctor.inventory.live import bytes_held
 
-    return bytes_held(inventory) + ("tensorflow" in sys.modules) * FRAMEWORK_RAM_BYTES
+    return bytes_held(inventory) + ("tensorflow" in sys.modules) * TENSORFLOW_RAM_BYTES
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -17,10 +17,11 @@ from oomdoctor.facts.inventory import FileGroup, Inventory, ShapeSpread, Skipped
 from oomdoctor.facts.machine import Gpu, GpuProcess, Machine, Memory
 from oomdoctor.facts.scripts import CodeMatch, Scripts
 from oomdoctor.facts.tuning import SizeTrial, Tuning
-from oomdoctor.facts.workload import Workload
+from oomdoctor.facts.workload import TENSORFLOW_RAM_BYTES, Workload
 from oomdoctor.recording import Profile
 
 __all__ = [
+    "TENSORFLOW_RAM_BYTES",
     "CodeMatch",
     "Diagnosis",
     "Estimate",

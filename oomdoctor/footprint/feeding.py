@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oomdoctor.facts import Feeding, Footprint, GroupFootprint, Machine
+from oomdoctor.facts import TENSORFLOW_RAM_BYTES, Feeding, Footprint, GroupFootprint, Machine
 from oomdoctor.footprint import pipeline
 from oomdoctor.units import format_bytes
 
@@ -111,7 +111,7 @@ def _feed(
         arrays = _arrays_in_ram(whole, of, on_gpu=on_gpu)
         if arrays is None or buffered is None:
             return None
-        return arrays + buffered + pipeline.FRAMEWORK_RAM_BYTES
+        return arrays + buffered + TENSORFLOW_RAM_BYTES
 
     # `from_tensor_slices` makes its tensors on the GPU where there is one.
     embedded = sum(stage.held_bytes or 0 for stage in footprint.stages if stage.kind == "tensors")
@@ -184,7 +184,7 @@ def _buffers(footprint: Footprint, machine: Machine) -> _Need:
 
 
 def _explain(way: str, footprint: Footprint) -> str:
-    framework = f"{format_bytes(pipeline.FRAMEWORK_RAM_BYTES)} for TensorFlow itself"
+    framework = f"{format_bytes(TENSORFLOW_RAM_BYTES)} for TensorFlow itself"
     if way == "memory":
         return f"the arrays, the two copies `fit` makes when it starts, {framework}"
     if way == "device":

@@ -13,10 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oomdoctor.facts import Stage
-from oomdoctor.units import DTYPE_BYTES, MIB
-
-FRAMEWORK_RAM_BYTES = 600 * MIB
-"""A process that imported TensorFlow and trained a tiny model: 589 MiB, 14 MiB of it Python."""
+from oomdoctor.units import DTYPE_BYTES
 
 FIT_COPIES_AT_START = 2
 """`fit` and `from_tensor_slices` copy an array in NumPy, then into a tensor: both at once."""

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from oomdoctor.facts import SizeTrial, Tuning
+from oomdoctor.facts import TENSORFLOW_RAM_BYTES, SizeTrial, Tuning
 from oomdoctor.tune.search import Goal, Run, largest, next_size
-from oomdoctor.units import MIB
 from oomdoctor.worker.messages import Guessed, Trial
 
 MARGIN = 0.08
@@ -36,10 +35,9 @@ TOLERANCE = 0.1
 MAX_TRIALS = 16
 """More than halving needs between 1 and the default cap."""
 
-HOST_BASE_BYTES = 600 * MIB
 HOST_COPIES = 4
-"""In RAM TensorFlow itself takes about the first, and a pipeline holds a batch about so often: the
-one that is made, those that wait, and the one that is copied."""
+"""In RAM a pipeline holds a batch about so often: the one that is made, those that wait, and the
+one that is copied."""
 
 NEAR_FASTEST = 0.95
 """A size this close to the best is as good as the best."""
@@ -236,7 +234,7 @@ class _Tuner:
         if not found:
             found.append((max(DEFAULT_CAP, least), "default_cap"))
         if wanted.host_bytes is not None and self.sample_bytes:
-            room = wanted.host_bytes - HOST_BASE_BYTES
+            room = wanted.host_bytes - TENSORFLOW_RAM_BYTES
             size = int(room / (HOST_COPIES * self.sample_bytes))
             found.append((max(size, least), "host RAM"))
         return found

@@ -8,9 +8,7 @@ import pytest
 from PIL import Image
 
 import oomdoctor
-from oomdoctor.advise.flatten_data import BASE_RAM_BYTES
 from oomdoctor.advise.vocabulary import values
-from oomdoctor.footprint.pipeline import FRAMEWORK_RAM_BYTES
 
 
 def facts_of(target, **how):
@@ -22,10 +20,6 @@ def put_pictures(folder, *, size=(6, 4), mode="RGB", count=2):
     folder.mkdir(parents=True)
     for number in range(count):
         Image.new(mode, size).save(folder / f"{number}.png")
-
-
-def test_the_ram_of_tensorflow_itself_is_what_the_footprint_counts():
-    assert BASE_RAM_BYTES == FRAMEWORK_RAM_BYTES
 
 
 def test_a_picture_folder_with_splits_is_read_from_the_folder_of_its_training_split(tmp_path):

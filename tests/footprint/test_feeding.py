@@ -2,10 +2,18 @@
 
 import pytest
 
-from oomdoctor.facts import FileGroup, Gpu, Inventory, Machine, Memory, ShapeSpread, Stage
+from oomdoctor.facts import (
+    TENSORFLOW_RAM_BYTES,
+    FileGroup,
+    Gpu,
+    Inventory,
+    Machine,
+    Memory,
+    ShapeSpread,
+    Stage,
+)
 from oomdoctor.footprint.dataset import measure
 from oomdoctor.footprint.feeding import compare, verdict_of
-from oomdoctor.footprint.pipeline import FRAMEWORK_RAM_BYTES
 
 MIB = 2**20
 GIB = 2**30
@@ -46,19 +54,19 @@ def ways(*groups, stages=(), on=None, **how):
 
 def test_arrays_in_ram_are_held_three_times_when_fit_starts():
     _, by_way = ways(array())
-    assert by_way["memory"].ram_bytes == 3 * GIB + FRAMEWORK_RAM_BYTES
+    assert by_way["memory"].ram_bytes == 3 * GIB + TENSORFLOW_RAM_BYTES
 
 
 def test_with_a_gpu_the_last_copy_lies_there():
     _, by_way = ways(array(), on=machine(vram=8 * GIB))
-    assert by_way["device"].ram_bytes == 2 * GIB + FRAMEWORK_RAM_BYTES
+    assert by_way["device"].ram_bytes == 2 * GIB + TENSORFLOW_RAM_BYTES
     assert by_way["device"].vram_bytes == GIB
 
 
 def test_float64_becomes_float32_on_the_way():
     _, by_way = ways(array(dtype="float64"), on=machine(vram=8 * GIB))
     # The array is 2 GiB; the float32 copy, the NumPy copy and the tensor are 1 GiB each.
-    assert by_way["memory"].ram_bytes == 5 * GIB + FRAMEWORK_RAM_BYTES
+    assert by_way["memory"].ram_bytes == 5 * GIB + TENSORFLOW_RAM_BYTES
     assert by_way["device"].vram_bytes == GIB
 
 
@@ -69,7 +77,7 @@ def test_splits_are_copied_one_after_the_other_and_the_test_split_not_at_all():
         array("x_test.npy", split="test", samples=512),
     )
     arrays, tensors, passing = 2 * GIB, GIB + GIB // 2, GIB
-    assert by_way["memory"].ram_bytes == arrays + tensors + passing + FRAMEWORK_RAM_BYTES
+    assert by_way["memory"].ram_bytes == arrays + tensors + passing + TENSORFLOW_RAM_BYTES
 
 
 def test_a_stream_holds_batches():
@@ -77,7 +85,7 @@ def test_a_stream_holds_batches():
     assert footprint.batch_bytes == 8 * MIB
     assert by_way["stream"].vram_bytes == 16 * MIB
     # Two batches wait, one is made, and four samples are loaded at once.
-    assert by_way["stream"].ram_bytes == (3 * 8 + 4) * MIB + FRAMEWORK_RAM_BYTES
+    assert by_way["stream"].ram_bytes == (3 * 8 + 4) * MIB + TENSORFLOW_RAM_BYTES
 
 
 def test_a_live_pipeline_is_billed_as_it_is():
@@ -89,7 +97,7 @@ def test_a_live_pipeline_is_billed_as_it_is():
         array(), stages=stages, load="stream", batch_size=8, on=machine(vram=GIB // 2)
     )
     assert list(by_way) == ["stream"]
-    assert by_way["stream"].ram_bytes == GIB + 8 * MIB + FRAMEWORK_RAM_BYTES
+    assert by_way["stream"].ram_bytes == GIB + 8 * MIB + TENSORFLOW_RAM_BYTES
     # Its tensors are made on the GPU where there is one.
     assert by_way["stream"].vram_bytes == GIB + 16 * MIB
     assert verdict_of(footprint.chosen, has_gpu=True) == "does_not_fit"
@@ -97,7 +105,7 @@ def test_a_live_pipeline_is_billed_as_it_is():
 
 def test_an_interval_that_holds_the_budget_is_not_decided():
     group = array(is_exact=False, low_elements=200 * MIB, high_elements=400 * MIB)
-    need = 3 * GIB + FRAMEWORK_RAM_BYTES
+    need = 3 * GIB + TENSORFLOW_RAM_BYTES
     footprint, _ = ways(group, on=machine(ram=need))
     assert footprint.chosen.ram_verdict == "unknown"
     footprint, _ = ways(group, on=machine(ram=2 * need))
