@@ -278,7 +278,7 @@ def _blocks(stream: Stream) -> Iterator[bytes]:
         parts.append(part)
         length += len(part)
         if length >= CHUNK:
-            whole = b"".join(parts)
+            whole = part if len(parts) == 1 else b"".join(parts)
             yield from (whole[at : at + CHUNK] for at in range(0, length, CHUNK))
             parts, length = [], 0
     yield b"".join(parts)
