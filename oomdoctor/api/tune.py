@@ -97,7 +97,7 @@ def suggest_batch_size(
         input_shape: One sample, if the model leaves dimensions open.
         optimizer: For a model that is not compiled.
         loss: For a model that is not compiled.
-        margin: Part of the memory for batches that stays free, 0.08 by default, because no two
+        margin: Part of the memory for batches that stays free, 0.05 by default, because no two
             processes need exactly the same. 0 returns the largest size that was run, without
             further promises.
         min_batch_size: The smallest size worth having.

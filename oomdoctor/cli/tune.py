@@ -28,7 +28,7 @@ from oomdoctor.units import format_bytes
 @click.option(
     "--margin",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Part of the memory for batches that stays free [default: 0.08]; 0 leaves nothing.",
+    help="Part of the memory for batches that stays free [default: 0.05]; 0 leaves nothing.",
 )
 @click.option("--min-batch-size", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--max-batch-size", type=click.IntRange(min=1))

@@ -18,10 +18,10 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from oomdoctor.diagnose.clean import records
-from oomdoctor.diagnose.sources import Regular, Source, find_logs, open_log
+from oomdoctor.diagnose.sources import Endless, Regular, Source, find_logs, open_log
 from oomdoctor.diagnose.unpack import (
     MOST_BEYOND_RATIO,
     MOST_NOTEBOOK_BYTES,
@@ -44,8 +44,6 @@ BUDGET = 8 << 20
 """Bytes read line by line between the beginning and the end of a long log."""
 MOST_BYTES = 64 << 30
 """Bytes read of all sources together; a minute's work for a fast disk."""
-MOST_ZEROS = 64 << 20
-"""Zero bytes on end after which nothing else is expected, as from `/dev/zero`."""
 TRIGGERS = (
     b"emory",
     b"lloc",
@@ -138,7 +136,7 @@ class Reader:
             )
 
     def _piped(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
-        bounded = _Bounded(stream, self._left)
+        bounded = Endless(stream, self._left)
         yield from self._content(name, bounded)
         self._left -= bounded.taken
         if bounded.is_cut:
@@ -230,28 +228,6 @@ class Reader:
                     places[word] = chunk.find(word, end)
 
 
-class _Bounded:
-    """A stream that may never end, as far as it is worth reading."""
-
-    def __init__(self, stream: IO[bytes], most: int) -> None:
-        self._stream = stream
-        self._most = most
-        self._zeros = 0
-        self.taken = 0
-        self.is_cut = False
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes; none at the end, and where it is cut."""
-        self.is_cut = self.taken >= self._most or self._zeros >= MOST_ZEROS
-        if self.is_cut:
-            return b""
-        block: Any = self._stream.read(min(size if size > 0 else CHUNK, self._most - self.taken))
-        block = block or b""  # None where nothing has come yet and nobody waits
-        self.taken += len(block)
-        self._zeros = 0 if block.strip(b"\0") else self._zeros + len(block)
-        return bytes(block)
-
-
 def _line_start(chunk: bytes, earliest: int, hit: int) -> int:
     """Return where a line begins between two places, the first one that does."""
     if earliest == 0:
@@ -278,7 +254,7 @@ def _blocks(stream: Stream) -> Iterator[bytes]:
         parts.append(part)
         length += len(part)
         if length >= CHUNK:
-            whole = b"".join(parts)
+            whole = part if len(parts) == 1 else b"".join(parts)
             yield from (whole[at : at + CHUNK] for at in range(0, length, CHUNK))
             parts, length = [], 0
     yield b"".join(parts)

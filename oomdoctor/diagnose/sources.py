@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO, Any
 
 from oomdoctor.errors import InputError
 
@@ -20,6 +21,8 @@ LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".stdout", ".stderr", ".gz", ".i
 MOST_FILES = 2000
 MOST_ENTRIES = 100_000
 """Entries of folders that are looked at."""
+MOST_ZEROS = 64 << 20
+"""Zero bytes on end after which nothing else is expected, as from `/dev/zero`."""
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -168,3 +171,25 @@ class Regular:
     def _data_left(self) -> int:
         stored = os.fstat(self._file).st_blocks * 512
         return min(self._size - self._at, max(0, stored - self.taken))
+
+
+class Endless:
+    """A stream that may never end, as far as it is worth reading."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._zeros = 0
+        self.taken = 0
+        self.is_cut = False
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes; none at the end, and where it is cut."""
+        self.is_cut = self.taken >= self._most or self._zeros >= MOST_ZEROS
+        if self.is_cut:
+            return b""
+        block: Any = self._stream.read(min(size if size > 0 else 1 << 19, self._most - self.taken))
+        block = block or b""  # None where nothing has come yet and nobody waits
+        self.taken += len(block)
+        self._zeros = 0 if block.strip(b"\0") else self._zeros + len(block)
+        return bytes(block)

@@ -15,6 +15,8 @@ import os
 import signal
 import subprocess
 import threading
+import time
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +32,10 @@ CRASHED = "crashes or hangs the HDF5 library"
 GIVEN_UP = "not opened: too many files before it hung the HDF5 library"
 
 _TIMEOUT_SECONDS = 30.0
-_PATIENCE_SECONDS = 120.0
-"""How long files may hang the library, all together."""
+_MOST_HANGS = 4
+"""Files that may hang the library before the others are not opened."""
+_MEMORY_SECONDS = 600.0
+"""How long a file that hung it is held against the others: a notebook may run for days."""
 _WORKER = "oomdoctor.inventory.hdf5_worker:serve"
 
 
@@ -56,14 +60,15 @@ class _Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._was_killed = False
-        self._hung_seconds = 0.0
+        self._hangs: deque[float] = deque(maxlen=_MOST_HANGS)
         self._lock = threading.Lock()
 
     def ask(self, path: str, size_bytes: int) -> dict[str, Any]:
         """Return what the process says about a file."""
         request = json.dumps([path, size_bytes]).encode() + b"\n"
         with self._lock:
-            if self._hung_seconds > _PATIENCE_SECONDS:
+            since = time.monotonic() - _MEMORY_SECONDS
+            if sum(when > since for when in self._hangs) >= _MOST_HANGS:
                 return {"reason": GIVEN_UP}
             # A process that was killed, by whoever, says nothing about the file: when the thread
             # that started it ends, the kernel takes its parent to have ended (`end_with_parent`).
@@ -103,7 +108,8 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):  # its pipe closes a moment before it is gone
             process.wait(timeout=1)
         self._was_killed = process.poll() == -signal.SIGKILL and not has_taken_too_long.is_set()
-        self._hung_seconds += _TIMEOUT_SECONDS if has_taken_too_long.is_set() else 0
+        if has_taken_too_long.is_set():
+            self._hangs.append(time.monotonic())
         self._end()
         return None
 

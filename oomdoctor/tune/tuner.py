@@ -20,7 +20,7 @@ from oomdoctor.facts import TENSORFLOW_RAM_BYTES, SizeTrial, Tuning
 from oomdoctor.tune.search import Goal, Run, largest, next_size
 from oomdoctor.worker.messages import Guessed, Trial
 
-MARGIN = 0.08
+MARGIN = 0.05
 """Part of the memory for batches that stays free by default."""
 
 DEFAULT_CAP = 8192

@@ -255,6 +255,21 @@ def test_the_end_of_the_thread_that_started_the_worker_is_not_the_files_fault(tm
     assert [part.samples for part in hdf5.read(path, 10**6)] == [3]
 
 
+def test_files_that_hang_the_library_one_after_the_other_are_given_up(tmp_path, monkeypatch):
+    (tmp_path / "a.h5").write_bytes(b"x")
+    hang = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(hdf5, "python_command", lambda *_: hang)
+    monkeypatch.setattr(hdf5, "_TIMEOUT_SECONDS", 0.1)
+    worker = hdf5._Worker()
+
+    answers = [worker.ask(str(tmp_path / "a.h5"), 1)["reason"] for _ in range(6)]
+    monkeypatch.setattr(hdf5, "_MEMORY_SECONDS", 0.0)
+    later = worker.ask(str(tmp_path / "a.h5"), 1)["reason"]
+
+    assert answers == [hdf5.CRASHED] * 4 + [hdf5.GIVEN_UP] * 2
+    assert later == hdf5.CRASHED
+
+
 def test_a_parent_that_is_gone_already_is_noticed():
     ended = subprocess.Popen(["true"])
     ended.wait()
