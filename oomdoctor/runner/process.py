@@ -26,6 +26,7 @@ import msgspec
 
 from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.isolation import clean_environment, python_command
+from oomdoctor.worker.memory_limit import RESERVE_DTYPE
 from oomdoctor.worker.messages import Answer, Request
 
 LOG_BYTES = 64 * 1024
@@ -37,7 +38,10 @@ ANSWER_BYTES = 64 * 1024 * 1024
 SECONDS_AFTER_OOM = 5
 """How long a worker may take to answer after TensorFlow wrote that an op had no memory."""
 
-_FAILURE = re.compile(rb"RESOURCE_EXHAUSTED: (OOM when allocating [^\n]*)\n")
+_FAILURE = re.compile(
+    rb"RESOURCE_EXHAUSTED: (OOM when allocating (?![^\n]* type %b )[^\n]*)\n"
+    % RESERVE_DTYPE.encode()
+)
 
 
 class Ending(enum.Enum):

@@ -39,6 +39,10 @@ KEPT_SLACK_BYTES = 128 * MIB
 ELSEWHERE_MIB = 3
 """Free memory that is not in the largest chunk: the small first region, and holes."""
 
+RESERVE_DTYPE = "uint64"
+"""Tensors of a step are hardly ever of this type. TensorFlow logs each that finds no memory, and a
+reserve that has to be put elsewhere is no failure of the step (`runner/process.py`)."""
+
 _TASKS = Path("/proc/self/task")
 
 
@@ -76,6 +80,8 @@ class MemoryLimit:
         import tensorflow as tf
 
         before = used = memory_info("current")
+        if used > limit_bytes:
+            return False
         behind = self._behind(self.pool_bytes - limit_bytes)
         if behind is not None:
             self._pieces.append(behind)
@@ -87,7 +93,7 @@ class MemoryLimit:
             is_split = free >= 2 * rest or (free - rest) * MIB >= KEPT_SLACK_BYTES
             piece = min(most, rest if is_split else max(1, min(rest, free // 2)))
             try:
-                held = tf.raw_ops.Empty(shape=[piece, MIB], dtype=tf.uint8, init=False)
+                held = _empty_of(piece, MIB)
             except tf.errors.ResourceExhaustedError:
                 self.release()
                 return False
@@ -169,8 +175,15 @@ def _empty(chunks: int) -> Any:
     import tensorflow as tf
 
     with contextlib.suppress(tf.errors.ResourceExhaustedError):
-        return tf.raw_ops.Empty(shape=[chunks, CHUNK_BYTES], dtype=tf.uint8, init=False)
+        return _empty_of(chunks, CHUNK_BYTES)
     return None
+
+
+def _empty_of(count: int, size_bytes: int) -> Any:
+    import tensorflow as tf
+
+    dtype = tf.as_dtype(RESERVE_DTYPE)
+    return tf.raw_ops.Empty(shape=[count, size_bytes // dtype.size], dtype=dtype, init=False)
 
 
 def _is_any_awake() -> bool:
