@@ -1,4 +1,4 @@
-"""What is held is counted in chunks. Where they lie: tests/measure/test_pool.py."""
+"""What is held is counted in chunks. Where they lie: test_pool.py."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -20,6 +20,7 @@ from oomdoctor.errors import InputError
 from oomdoctor.model.archive import read_config
 from oomdoctor.model.batches import default_loss
 from oomdoctor.model.inputs import input_fields, symbols_of
+from oomdoctor.model.messages import is_out_of_memory
 from oomdoctor.model.modules import find_modules_in, load_callable
 from oomdoctor.model.spec import ModelSpec
 
@@ -91,6 +92,8 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
                 model.compile_from_config(settings)
             return model
     except Exception as error:  # Keras raises many types; all mean "cannot rebuild"
+        if is_out_of_memory(error):
+            raise
         raise InputError(
             f"The model {spec.source} cannot be rebuilt from its configuration: "
             f"{type(error).__name__}: {error} "

@@ -1,6 +1,11 @@
-"""The sentence of an error that says most."""
+"""What an error says: whether memory ran out, and the sentence that says most."""
 
 from __future__ import annotations
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether Python or TensorFlow could not get memory."""
+    return type(error).__name__ in ("ResourceExhaustedError", "MemoryError")
 
 
 def oom_line(error: Exception) -> str:

@@ -195,7 +195,8 @@ class _Tuner:
             self.held_bytes = min(trial.held_bytes, self.held_bytes or trial.held_bytes)
         if trial.batch_bytes is not None:
             self.sample_bytes = trial.batch_bytes / size
-        self.was_killed = trial.was_killed
+        if not fits:
+            self.was_killed = trial.was_killed  # the last that failed is the smallest that did
         self.device, self.notes = trial.device or self.device, trial.notes or self.notes
         told = SizeTrial(
             batch_size=size,

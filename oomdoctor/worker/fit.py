@@ -119,6 +119,9 @@ class Trainer:
         watch.batch_bytes = sum(array.nbytes for array in tf.nest.flatten(batch))
         if not self.limit.set(request.limit_bytes):
             raise NoRoom("the model alone does not fit")
+        if not feed.takes_any_size:
+            # At a second size TensorFlow would trace for any, and this step cannot be.
+            self.model.train_function = self.model.test_function = None
         # Keras's own test step is the first half of a train step: it takes less.
         validates = has_custom_step(self.model, "evaluate")
         self.model.fit(

@@ -32,8 +32,9 @@ CREDIBLE_PART = 0.25
 """With less than this part of the limit in use, it is left to TensorFlow to say that memory is
 out: threads sleep for other reasons too."""
 
-FREE_PART = 0.9
-"""So much of what is free is in one piece before the first step: variables are side by side."""
+FREE_PART = 0.5
+"""So much of what is free is surely in one piece before the first step: variables are side by side,
+at the beginning."""
 
 _TASKS = Path("/proc/self/task")
 
@@ -74,6 +75,8 @@ class MemoryLimit:
             return False
         self._limit_bytes = limit_bytes
         before = memory_info("current")
+        if before > limit_bytes:
+            return False
         rest = -(-(self.pool_bytes - limit_bytes) // CHUNK_BYTES)
         self._reserve = self._at_the_end(rest, self.pool_bytes - before) if rest > 0 else None
         self.reserved_bytes = memory_info("current") - before

@@ -18,7 +18,7 @@ import msgspec
 from oomdoctor.errors import OomDoctorError, UsageError
 from oomdoctor.model.build import build_model
 from oomdoctor.model.code_digest import digest_of_model
-from oomdoctor.model.messages import oom_line
+from oomdoctor.model.messages import is_out_of_memory, oom_line
 from oomdoctor.worker.devices import prepare_devices
 from oomdoctor.worker.estimating import Estimates, cap_memory
 from oomdoctor.worker.fit import Trainer
@@ -66,7 +66,7 @@ class Server:
         except OomDoctorError as error:
             return Refused(str(error), isinstance(error, UsageError))
         except Exception as error:  # the user's code may raise anything
-            if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
+            if is_out_of_memory(error):
                 return OutOfMemory(oom_line(error))
             return Refused(f"{type(error).__name__}: {error}"[:2000], is_usage=False)
 

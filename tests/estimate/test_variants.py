@@ -1,17 +1,44 @@
 """Other ways to train, each measured under the real allocator and estimated."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
-from oomdoctor.measure.runner import Runner
-from oomdoctor.measure.spec import ModelSpec
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from steps import run_steps
 
 HERE = Path(__file__).parent
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 BATCH = 64
 CLOSE = 0.15
-"""One step order of one graph is measured here; see the benchmark for medians."""
+"""One order of ops of one graph is measured here; see the benchmark for medians."""
+
+WAYS = [
+    ("accumulating", "train"),
+    ("clipped", "train"),
+    ("bfloat16", "train"),
+    ("recomputing", "train"),
+    ("plain", "evaluate"),
+    ("plain", "predict"),
+]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The peak of each, from one process."""
+    requests = [
+        {
+            "source": f"varied_models:{name}",
+            "sys_path": [str(HERE)],
+            "kind": kind,
+            "batch_size": BATCH,
+        }
+        for name, kind in WAYS
+    ]
+    peaks = [step["peak_bytes"] for step in run_steps(*requests)]
+    return dict(zip(WAYS, peaks, strict=True))
 
 
 def built(name):
@@ -21,25 +48,12 @@ def built(name):
     return getattr(module, name)()
 
 
-@pytest.mark.tensorflow
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("accumulating", ("train",)),
-        ("clipped", ("train",)),
-        ("bfloat16", ("train",)),
-        ("recomputing", ("train",)),
-        ("plain", ("evaluate", "predict")),
-    ],
-)
-def test_other_ways_to_run_a_model_are_estimated_as_well(name, kinds):
+@pytest.mark.parametrize(("name", "kind"), WAYS)
+def test_other_ways_to_run_a_model_are_estimated_as_well(measured, name, kind):
     import oomdoctor
 
-    with Runner(ModelSpec(f"varied_models:{name}", sys_path=(str(HERE),))) as runner:
-        peaks = {kind: runner.run(BATCH, steps=4, kind=kind).peak_bytes for kind in kinds}
-    for kind, measured in peaks.items():
-        found = oomdoctor.estimate_memory(built(name), batch_size=BATCH, kind=kind)
-        assert found.peak_bytes == pytest.approx(measured, rel=CLOSE), kind
-        assert found.low_bytes <= measured <= found.high_bytes, kind
-        assert found.unknown_ops == (), kind
+    peak = measured[name, kind]
+    found = oomdoctor.estimate_memory(built(name), batch_size=BATCH, kind=kind)
+    assert found.peak_bytes == pytest.approx(peak, rel=CLOSE)
+    assert found.low_bytes <= peak <= found.high_bytes
+    assert found.unknown_ops == ()

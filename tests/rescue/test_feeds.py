@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oomdoctor.errors import UsageError
-from oomdoctor.measure.feeds import feed_of
+from oomdoctor.rescue.feeds import feed_of
 
 pytestmark = pytest.mark.tensorflow
 

@@ -109,7 +109,7 @@ def test_the_optimizers_state_goes_along(name):
     import keras
     import numpy as np
 
-    from oomdoctor.measure.rescue import accumulate
+    from oomdoctor.rescue.fit import accumulate
 
     x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
     model = model_of(name)
@@ -131,7 +131,7 @@ def test_the_optimizers_state_goes_along(name):
 def test_mixed_precision_keeps_its_loss_scale():
     import keras
 
-    from oomdoctor.measure.rescue import accumulate
+    from oomdoctor.rescue.fit import accumulate
 
     model = model_of(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.5)))
     model.optimizer.build(model.trainable_variables)
@@ -145,7 +145,7 @@ def test_what_an_epoch_has_learnt_is_kept_when_memory_runs_out_after_it():
     import numpy as np
     import tensorflow as tf
 
-    from oomdoctor.measure.rescue import RescueWarning
+    from oomdoctor.rescue.fit import RescueWarning
 
     class NoRoomForTheNext(keras.callbacks.Callback):
         """Raises what TensorFlow raises, once, where the second epoch is about to begin."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomdoctor.measure.replay import CURVE_POINTS, Event, find_peak, in_order, scratch_as_temp
-from oomdoctor.measure.trace import Holder, StepNames, explain, layer_of, place_of
+from oomdoctor.trace.explain import Holder, StepNames, explain, layer_of, place_of
+from oomdoctor.trace.replay import CURVE_POINTS, Event, find_peak, in_order, scratch_as_temp
 
 
 def stream(*changes, start=0):

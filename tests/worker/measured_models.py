@@ -1,4 +1,4 @@
-"""Models that the tests of measuring hand to a worker as `measured_models:name`."""
+"""Models that tests hand to a worker as `measured_models:name`."""
 
 from __future__ import annotations
 
@@ -62,16 +62,6 @@ def validates_lavishly():
     model = _ValidatesLavishly([keras.Input((1024,)), layers.Dense(16), layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
-
-
-def counted_data(batch_size):
-    """Return a batch after a while, and note that it was asked for."""
-    time.sleep(0.5)
-    with Path(os.environ["BATCHES_FILE"]).open("a") as asked_for:
-        asked_for.write(f"{batch_size}\n")
-    import tensorflow as tf
-
-    return tf.zeros((batch_size, 4)), tf.zeros((batch_size, 1))
 
 
 def perilous_data(batch_size):
@@ -200,11 +190,36 @@ def heavy_weights():
     return model
 
 
-def wider_in_the_next_process():
-    """Stands for a step whose ops another process orders less luckily."""
-    built = Path(os.environ["BUILT_FILE"])
-    units = 16384 if built.exists() else 64
-    built.touch()
-    model = keras.Sequential([keras.Input((64,)), layers.Dense(units), layers.Dense(1)])
+def slow_beside_a_block():
+    """Something in the middle of the pool stays there, and the step takes long to trace."""
+    import tensorflow as tf
+
+    lower = tf.raw_ops.Empty(shape=[60, 2**20], dtype=tf.uint8)
+    block = tf.raw_ops.Empty(shape=[1, 2**20], dtype=tf.uint8)
+    del lower
+
+    class Slow(keras.Sequential):
+        def train_step(self, data):
+            time.sleep(8)
+            return super().train_step(data)
+
+    model = Slow([keras.Input((64,)), layers.Dense(16), layers.Dense(1)])
     model.compile("sgd", "mse")
+    model.block = block
+    return model
+
+
+def tower():
+    """Each sample takes about 150 KiB, in many pieces, and nothing else takes much."""
+    levels = [layers.Activation("tanh") for _ in range(8)]
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(4096), *levels, layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def frozen_layer():
+    """Nearly all weights are in a layer that is not trained."""
+    frozen = layers.Dense(512, trainable=False)
+    model = keras.Sequential([keras.Input((512,)), frozen, layers.Dense(1)])
+    model.compile("adam", "mse")
     return model
