@@ -106,11 +106,10 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         assert high is not None
         if high <= goal.first:
             return None
-        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, up to 3/4. A
-        # line through sizes that do not fit is not trusted below half of them.
+        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, up to 3/4.
         failures = sum(not run.fits for run in runs)
         below = high - high * min(1 << failures, 24) // 32
-        below = below if predicted is None else min(max(predicted, high // 2), below)
+        below = below if predicted is None else min(predicted, below)
         return min(max(below, goal.first), high - 1)
     stride = max(1, int(goal.tolerance / 2 * low))
     if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance * high)):
@@ -143,7 +142,9 @@ def _predicted(runs: Sequence[Run], goal: Goal, held_bytes: int) -> int | None:
         return None
     aim = goal.less(goal.tolerance / 2, held_bytes)
     near = min(points, key=lambda unit: abs(points[unit] - aim))
-    apart = [unit for unit in points if max(unit, near) >= APART * min(unit, near)]
+    # A size that does not fit is no second point: its step ran on in a disturbed memory.
+    fitting = {run.batch_size for run in runs if run.fits} & set(points)
+    apart = [unit for unit in fitting if max(unit, near) >= APART * min(unit, near)]
     other = min(apart, key=lambda unit: abs(points[unit] - aim), default=0)
     slope = (points[near] - points.get(other, held_bytes)) / (near - other)
     if slope <= 0:
