@@ -58,6 +58,14 @@ class Goal:
         """The largest size, in units of `multiple_of`."""
         return self.maximum // self.multiple_of
 
+    @property
+    def bracket(self) -> float:
+        """How far below a size that does not fit the answer may be, as a part of that size.
+
+        Whether a size near the limit fits is partly chance, and each failure costs a process.
+        """
+        return 1.5 * self.tolerance
+
     def less(self, part: float, held_bytes: int) -> float:
         """Return the target less a part of what batches can take of it."""
         return self.target_bytes - part * max(0, self.target_bytes - held_bytes)
@@ -106,13 +114,13 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         assert high is not None
         if high <= goal.first:
             return None
-        # Each failure doubles the stride: 1/16 below the first, 1/8 below the second, up to 3/4.
+        # A failure costs a process, so the next size is well below: by 1/4, then 1/2, then 3/4.
         failures = sum(not run.fits for run in runs)
-        below = high - high * min(1 << failures, 24) // 32
+        below = high - high * min(failures, 3) // 4
         below = below if predicted is None else min(predicted, below)
         return min(max(below, goal.first), high - 1)
     stride = max(1, int(goal.tolerance / 2 * low))
-    if low >= goal.last or (high is not None and high - low <= max(1, goal.tolerance * high)):
+    if low >= goal.last or (high is not None and high - low <= max(1, goal.bracket * high)):
         return None
     peak = next(run.peak_bytes for run in runs if run.batch_size == low and run.fits)
     if goal.tolerance and peak is not None and peak >= goal.less(goal.tolerance, held_bytes):
