@@ -1,7 +1,7 @@
 """Measured peaks for the estimate's benchmark, kept in a CSV file so that a run can be resumed.
 
 One process per model, optimizer and precision: TensorFlow's BFC allocator in one region, synthetic
-batches, the peak of each step from the second on, as `oomdoctor.measure` takes it.
+batches, the peak of each step from the second on.
 
 In which order the executor runs operations that are ready together is drawn anew whenever a graph
 is built (it follows the addresses of the graph's edges), and the peak with it: up to 40 % in some
@@ -19,9 +19,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from oomdoctor.allocator import settings_for_the_cpu
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from steps import Step
 
 COLUMNS = ("model", "optimizer", "precision", "batch", "threads", "peak", "lowest", "highest",
            "graphs")  # fmt: skip
@@ -70,37 +72,25 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
     """Return for each batch size and graph the peaks of its steps. Runs in a child process."""
     import tensorflow as tf
 
-    from oomdoctor.measure.build import build_model
-    from oomdoctor.measure.devices import prepare_devices
-    from oomdoctor.measure.spec import ModelSpec
-    from oomdoctor.measure.step import Step
+    from oomdoctor.model.spec import ModelSpec
+    from oomdoctor.worker.devices import prepare_devices
 
     spec = ModelSpec(f"estimate_models:{model}", sys_path=(str(Path(__file__).parent),))
-    regions = prepare_devices(None, threads)
-    step = Step(build_model(spec)[0], spec, "train", regions)
+    prepare_devices(None, threads)
+    step = Step(spec)
     found: dict[int, list[list[int]]] = {batch: [] for batch in batches}
     began = time.process_time()
     for graph in range(GRAPHS):
         if graph >= AT_LEAST and time.process_time() - began > SECONDS:
             break
-        # Another value of an option that has no effect makes TensorFlow build its graph anew.
+        # Another value of an option that has no effect makes TensorFlow prepare its graph again.
         tf.config.optimizer.set_experimental_options({"min_graph_nodes": 5 + graph})
         for batch in batches:
-            data = step.data(batch)
-            peaks = [_peak_of(step.function(batch), data) for _ in range(STEPS)]
+            data = step.batch(batch)
+            peaks = [step.peak(data) for _ in range(STEPS)]
             found[batch].append(peaks[1:])
             del data
     return found
-
-
-def _peak_of(function: Any, data: Any) -> int:
-    import tensorflow as tf
-
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    outputs = tf.nest.flatten(function(data))
-    for output in outputs:
-        output.numpy()
-    return int(tf.config.experimental.get_memory_info("CPU:0")["peak"])
 
 
 def _append(path: Path, row: tuple[object, ...]) -> None:
