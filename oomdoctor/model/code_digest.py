@@ -18,6 +18,8 @@ from typing import Any
 MAX_BYTES = 64 * 1024 * 1024
 """More code than this is not read: the answer is then not known."""
 
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
 LEFT_OUT = ("__main__", "__mp_main__", "__autograph_generated_file")
 """The running script, and what TensorFlow writes from other code under a new name each time."""
 
@@ -25,7 +27,7 @@ LEFT_OUT = ("__main__", "__mp_main__", "__autograph_generated_file")
 def digest_of_code() -> str | None:
     """Return a digest of the user's own modules that are loaded, or None where that is too much.
 
-    The running script is left out: what a model needs of it is sent along whole (`ship.py`).
+    The running script is left out: what a model needs of it is sent along whole (`objects.py`).
     """
     digest, read = hashlib.sha256(), 0
     for name, path in _own_modules():
@@ -78,4 +80,6 @@ def _installed_paths() -> list[str]:
         *(sysconfig.get_path(name) for name in names),
         *site.getsitepackages(),
         site.getusersitepackages(),
+        # Packages of another environment, which a .pth file or PYTHONPATH has added.
+        *(entry for entry in sys.path if os.path.basename(entry) in _PACKAGE_FOLDERS),
     ]

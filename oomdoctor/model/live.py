@@ -2,7 +2,7 @@
 
 Keras's own configuration of the model is taken: layers, build shapes, compile arguments. Values
 of weights stay where they are: they do not change memory, and copying them would cost as much as
-the model. Classes and functions of the user's go along (see `ship.py`), those of a notebook or
+the model. Classes and functions of the user's go along (see `objects.py`), those of a notebook or
 of the running script included, so nothing has to be put into a module first.
 
 What a configuration cannot say: a `compile()` of the model's own without `get_compile_config`,

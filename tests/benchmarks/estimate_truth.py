@@ -19,9 +19,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from oomdoctor.allocator import settings_for_the_cpu
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from steps import Step
 
 COLUMNS = ("model", "optimizer", "precision", "batch", "threads", "peak", "lowest", "highest",
            "graphs")  # fmt: skip
@@ -70,42 +72,25 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
     """Return for each batch size and graph the peaks of its steps. Runs in a child process."""
     import tensorflow as tf
 
-    from oomdoctor.model.batches import make_batch, possible_batches
-    from oomdoctor.model.build import build_model
-    from oomdoctor.model.inputs import specs_of
     from oomdoctor.model.spec import ModelSpec
     from oomdoctor.worker.devices import prepare_devices
 
     spec = ModelSpec(f"estimate_models:{model}", sys_path=(str(Path(__file__).parent),))
     prepare_devices(None, threads)
-    built, _ = build_model(spec)
-    fields = next(possible_batches(built, spec, "train"))
-    built.optimizer.build(built.trainable_variables)
-    step = tf.function(built.train_step, autograph=False)
-    function = step.get_concrete_function(specs_of(fields, None))
+    step = Step(spec)
     found: dict[int, list[list[int]]] = {batch: [] for batch in batches}
     began = time.process_time()
     for graph in range(GRAPHS):
         if graph >= AT_LEAST and time.process_time() - began > SECONDS:
             break
-        # Another value of an option that has no effect makes TensorFlow build its graph again.
+        # Another value of an option that has no effect makes TensorFlow prepare its graph again.
         tf.config.optimizer.set_experimental_options({"min_graph_nodes": 5 + graph})
         for batch in batches:
-            data = make_batch(spec, fields, batch)
-            peaks = [_peak_of(function, data) for _ in range(STEPS)]
+            data = step.batch(batch)
+            peaks = [step.peak(data) for _ in range(STEPS)]
             found[batch].append(peaks[1:])
             del data
     return found
-
-
-def _peak_of(function: Any, data: Any) -> int:
-    import tensorflow as tf
-
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    outputs = tf.nest.flatten(function(data))
-    for output in outputs:
-        output.numpy()
-    return int(tf.config.experimental.get_memory_info("CPU:0")["peak"])
 
 
 def _append(path: Path, row: tuple[object, ...]) -> None:

@@ -107,16 +107,13 @@ def fit(name: str, limit_mib: int, size: int) -> None:
 
     _take_one_region(limit_mib)
     model = getattr(tune_models, name)()
-    rng = np.random.default_rng(0)
-    x = _values(rng, getattr(model, "inputs", None) or [tf.TensorSpec([None, 32, 32, 3])], size)
-    targets = getattr(model, "output_shape", None) if name != "vae" else None
-    y = () if targets is None else (rng.integers(0, 10, (size, *targets[1:-1])),)
+    batch = batch_of(model, np.random.default_rng(0), size)
 
     def batches() -> Any:
         for count in [*[size] * STEPS, max(1, size // 3)]:
-            yield tuple(array[:count] for array in (x, *y))
+            yield tuple(array[:count] for array in batch)
 
-    signature = tuple(tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in (x, *y))
+    signature = tuple(tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in batch)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     ends: list[float] = []
 
@@ -131,8 +128,18 @@ def fit(name: str, limit_mib: int, size: int) -> None:
     print(json.dumps(history.history["loss"]))
 
 
-def _values(rng: Any, inputs: Any, size: int) -> Any:
-    tensor = inputs[0]
+def batch_of(model: Any, rng: Any, size: int) -> tuple[Any, ...]:
+    """Return random samples, and targets where the model takes any."""
+    import tensorflow as tf
+
+    inputs = getattr(model, "inputs", None)
+    if not inputs:  # the autoencoder
+        return (_values(rng, tf.TensorSpec([None, 32, 32, 3]), size),)
+    targets = (size, *model.output_shape[1:-1])
+    return _values(rng, inputs[0], size), rng.integers(0, 10, targets)
+
+
+def _values(rng: Any, tensor: Any, size: int) -> Any:
     shape = (size, *tensor.shape[1:])
     if "int" in str(tensor.dtype):
         return rng.integers(0, 3000, shape).astype("int32")

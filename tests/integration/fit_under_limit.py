@@ -25,7 +25,7 @@ def main():
     import tuned_models
 
     import oomdoctor
-    from oomdoctor.measure.devices import take_one_region
+    from oomdoctor.worker.devices import take_one_region
 
     name, limit_mib = sys.argv[1], int(sys.argv[2])
     take_one_region(limit_mib * 2**20)

@@ -12,14 +12,13 @@ import pytest
 
 import oomdoctor
 from oomdoctor.errors import UsageError
-from oomdoctor.measure.redraw import DRAWS
-from oomdoctor.measure.spec import ModelSpec
-from oomdoctor.tune.bench import THOROUGH_STEPS, Bench
+from oomdoctor.model.spec import ModelSpec
+from oomdoctor.tune.trials import Trials
 from oomdoctor.tune.tuner import Wanted, tune
 from oomdoctor.units import MIB
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
-MODELS = Path(__file__).parents[1] / "measure"
+MODELS = Path(__file__).parents[1] / "worker"
 
 
 def state_of(model):
@@ -139,22 +138,24 @@ def test_a_size_that_kills_its_process_does_not_fit():
     spec = ModelSpec(
         "measured_models:dense", sys_path=(str(MODELS),), data="measured_models:perilous_data"
     )
-    wanted = Wanted(budget_bytes=64 * MIB, minimum=12, maximum=13, expected=24)
-    with Bench(spec, budget_bytes=64 * MIB) as bench:
-        found = tune(bench, wanted)
-    assert found.batch_size == 12
-    assert "died" in {trial.outcome for trial in found.trials}
+    wanted = Wanted(budget_bytes=64 * MIB, minimum=12, maximum=13)
+    with Trials(spec, budget_bytes=64 * MIB) as trials:
+        found = tune(trials, wanted)
+    assert (found.batch_size, found.limited_by, found.is_verified) == (12, "host RAM", True)
+    assert [trial.outcome for trial in found.trials] == ["died", "fits", "fits"]
 
 
-def test_without_a_margin_a_size_is_run_in_several_orders_of_ops():
-    spec = ModelSpec("measured_models:dense", sys_path=(str(MODELS),))
-    limit = 64 * MIB
-    with Bench(spec, budget_bytes=limit, thorough=True) as bench:
-        passed = bench.run(64, limit_bytes=limit)
-        failed = bench.run(1 << 19, limit_bytes=limit)
-    # The first step of each order is told apart.
-    assert len(passed.step_peaks) == DRAWS * (THOROUGH_STEPS - 1)
-    assert (passed.outcome, failed.outcome) == ("fits", "oom")
+def test_the_winner_is_verified_in_another_process():
+    with Trials(
+        ModelSpec("measured_models:tower", sys_path=(str(MODELS),)), budget_bytes=64 * MIB
+    ) as trials:
+        ran = trials.run(64, limit_bytes=64 * MIB)
+        worker = trials._runner.pid
+        verified = trials.verify(64, limit_bytes=64 * MIB, last=5)
+        assert trials._runner.pid != worker
+        refused = trials.verify(900, limit_bytes=64 * MIB)
+    assert (ran.outcome, verified.outcome, refused.outcome) == ("fits", "fits", "oom")
+    assert len(verified.step_peaks) >= 2
 
 
 def test_without_a_margin_the_next_size_was_run_and_fails():
@@ -164,13 +165,25 @@ def test_without_a_margin_the_next_size_was_run_and_fails():
         [keras.Input((256,)), keras.layers.Dense(1024, "relu"), keras.layers.Dense(1)]
     )
     model.compile("sgd", "mse")
-    size = oomdoctor.suggest_batch_size(model, memory="32MiB", margin=0)
-    judged = {t.batch_size: t.outcome for t in size.tuning.trials if not t.is_probe}
+    size = oomdoctor.suggest_batch_size(model, memory="32MiB", margin=0, max_seconds=None)
+    tuning = size.tuning
 
-    assert judged[size] == "fits"
-    assert judged[size + 1] == "oom"
-    assert size.tuning.is_proved
-    assert "only if it trains in 8 orders of its ops" in size.tuning.notes[-1]
+    assert tuning.target_bytes == tuning.budget_bytes == 32 * MIB
+    assert [t.outcome for t in tuning.trials if t.batch_size == size] == ["fits", "fits"]
+    failed = min(trial.batch_size for trial in tuning.trials if trial.outcome == "oom")
+    assert failed == size + 1 or len(tuning.trials) == 16
+    assert tuning.is_verified or len(tuning.trials) == 16
+
+
+def test_a_search_ends_when_its_time_is_over():
+    import keras
+
+    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(64) for _ in range(40))])
+    model.compile("adam", "mse")
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"No batch size was run within 0\.5 s: allow more with"):
+        oomdoctor.suggest_batch_size(model, memory="64MiB", max_seconds=0.5)
+    assert time.monotonic() - began < 60  # only a search without an end takes so long
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):

@@ -31,6 +31,20 @@ def test_a_changed_module_changes_the_digest_and_a_changed_script_does_not(tmp_p
     assert digest(tmp_path) != first
 
 
+def test_packages_of_another_environment_are_not_the_user_s_own(tmp_path):
+    """A virtual environment may borrow packages from another: TensorFlow alone was too much."""
+    packages = tmp_path / "elsewhere" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "borrowed.py").write_text("A = 1\n")
+    (tmp_path / "helper_of_mine.py").write_text(
+        f"import sys\nsys.path.append({str(packages)!r})\nimport borrowed\n"
+    )
+    first = digest(tmp_path)
+    (packages / "borrowed.py").write_text("A = 2\n")
+
+    assert digest(tmp_path) == first
+
+
 def test_too_much_code_has_no_digest(tmp_path, monkeypatch):
     from oomdoctor.model import code_digest
 
