@@ -47,10 +47,13 @@ class Held:
 
     @property
     def named_share(self) -> float:
-        """How much of the peak is given to a layer, the optimizer, the inputs or the loss."""
-        total = sum(layer.bytes_at_peak for layer in self.layers)
-        unnamed = sum(s.bytes_at_peak for s in self.layers if s.name in (OTHER, IDLE))
-        return 1 - unnamed / total if total else 1.0
+        """How much of what buffers hold is a layer's, the optimizer's, the inputs' or the loss's.
+
+        What lies between buffers is nobody's; `idle_bytes` of the program tells how much that is.
+        """
+        held = {layer.name: layer.bytes_at_peak for layer in self.layers if layer.name != IDLE}
+        total = sum(held.values())
+        return 1 - held.get(OTHER, 0) / total if total else 1.0
 
 
 def held_at_peak(memory: Assignment, lowered: Lowered) -> Held:

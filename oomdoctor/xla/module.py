@@ -101,19 +101,34 @@ class Module:
         return sum(RECOMPUTED in known.name for known in self.instructions.values())
 
     def origin(self, number: int) -> Origin:
-        """Return what an instruction was made from."""
-        found = self._search(number, lambda at: self.instructions[at].operands)
-        return found or self._search(number, lambda at: self._users.get(at, ())) or Origin()
+        """Return what an instruction was made from.
 
-    def _search(self, start: int, following: Callable[[int], Iterable[int]]) -> Origin | None:
-        wave, seen = [start], {start}
+        TensorFlow sums the gradients of two branches outside every scope (`AddN_3`), so a name
+        with a scope that is near comes before one without.
+        """
+        ways: tuple[Callable[[int], Iterable[int]], ...] = (
+            lambda at: self.instructions[at].operands,
+            lambda at: self._users.get(at, ()),
+        )
+        for has_scope in (True, False):
+            for way in ways:
+                found = self._search(number, way, has_scope=has_scope)
+                if found is not None:
+                    return found
+        return Origin()
+
+    def _search(
+        self, start: int, following: Callable[[int], Iterable[int]], *, has_scope: bool
+    ) -> Origin | None:
+        wave, seen, is_named = [start], {start}, False
         for _ in range(NEAR):
-            named = next((name for at in wave if (name := self._name(at))), None)
-            if named:
-                return Origin(named)
+            for name in filter(None, map(self._name, wave)):
+                if "/" in name or not has_scope:
+                    return Origin(name)
+                is_named = True
             argument = next((a for at in wave if (a := self._arguments.get(at)) is not None), None)
             if argument is not None:
-                return Origin(argument=argument)
+                return None if is_named else Origin(argument=argument)
             wave = [
                 n for at in wave for n in following(at) if n in self.instructions and n not in seen
             ]

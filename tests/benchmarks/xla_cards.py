@@ -22,7 +22,8 @@ CARDS = ("t4", "a100-40gb", "rtx3060")
 PRECISIONS = ("float32", "mixed_float16")
 TABLE = Path(__file__).with_suffix(".csv")
 COLUMNS = ("model", "batch", "precision", "card", "xla", "without_recomputation", "executor",
-           "lowering_seconds", "compile_seconds", "named_share", "plugin")  # fmt: skip
+           "lowering_seconds", "compile_seconds", "named_share", "idle_share",
+           "plugin")  # fmt: skip
 
 Builder = Callable[[], tuple[Any, Any]]
 """Returns a model and its loss."""
@@ -190,8 +191,10 @@ def add_rows(name: str, precision: str) -> None:
         if compiled.recomputes:
             without = compile_step(step.hlo, find_card(card), without_recomputation=True)
         share = held_at_peak(compiled.memory, step).named_share
+        idle = compiled.memory.idle_bytes / compiled.peak_bytes
         row = (name, batch, precision, card, compiled.peak_bytes, without.peak_bytes, executor,
                round(seconds, 1), round(compiled.seconds, 1), round(share, 4),
+               round(idle, 4),
                compiled.plugin_version)  # fmt: skip
         _append(row)
 
@@ -216,8 +219,8 @@ def _append(row: tuple[object, ...]) -> None:
 def print_table() -> None:
     """Print the rows found so far as Markdown, in GiB."""
     print("| model, batch | precision | card | XLA | without recomputation | executor, estimated "
-          "| named | seconds |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|")
+          "| named | between buffers | seconds |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
     order = list(MODELS)
     for row in sorted(read_rows(), key=lambda row: order.index(row["model"])):
         xla, without, executor = (
@@ -227,7 +230,7 @@ def print_table() -> None:
         print(
             f"| {row['model']}, {row['batch']} | {row['precision']} | {row['card']} | {xla:.2f} "
             f"| {saved} | {executor:.2f} | {float(row['named_share']):.1%} "
-            f"| {row['compile_seconds']} |"
+            f"| {float(row['idle_share']):.1%} | {row['compile_seconds']} |"
         )
 
 

@@ -10,6 +10,7 @@ from oomdoctor.xla.cards import find_card
 from oomdoctor.xla.compiler import compile_step
 from oomdoctor.xla.held import PARTS, held_at_peak
 from oomdoctor.xla.lowering import lowering
+from oomdoctor.xla.module import Module, Origin
 
 pytestmark = pytest.mark.tensorflow
 
@@ -88,6 +89,39 @@ def test_a_transformer_is_named_too(precision):
     names = {layer.name for layer in held.layers}
     assert not names & {"query", "key", "value", "attention_output"}  # each attention has these
     assert any(name.startswith("multi_head_attention") for name in names)
+
+
+def _module(*instructions):
+    """Return a program of instructions, each a name and the numbers of its operands."""
+    from tensorflow.compiler.xla.service import hlo_pb2
+
+    module = hlo_pb2.HloModuleProto(name="step", entry_computation_id=1)
+    entry = module.computations.add(name="step", id=1, root_id=len(instructions))
+    for number, (op_name, *operands) in enumerate(instructions, start=1):
+        opcode = "add" if operands else "parameter"
+        added = entry.instructions.add(id=number, opcode=opcode, operand_ids=operands)
+        added.metadata.op_name = op_name
+        added.parameter_number = number - 1
+    return Module(memoryview(module.SerializeToString()))
+
+
+def test_gradients_that_are_summed_outside_every_scope_find_their_layer():
+    relu = "gradient_tape/model/conv/ReluGrad"
+    module = _module(("XLA_Args",), (relu, 1), (relu, 1), ("AddN_37", 2, 3))
+
+    assert module.origin(4).op_name == relu
+
+
+def test_a_copy_of_an_argument_is_the_argument():
+    module = _module(("XLA_Args",), ("XLA_Args",), ("XLA_Args", 2), ("", 3))
+
+    assert module.origin(4) == Origin(argument=1)
+
+
+def test_an_operation_of_arguments_alone_keeps_its_name():
+    module = _module(("XLA_Args",), ("div_no_nan", 1))
+
+    assert module.origin(2) == Origin(op_name="div_no_nan")
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 100, -1])
