@@ -10,7 +10,7 @@ from typing import Any
 from oomdoctor.api.baseline import EMPTY, Baseline, read_baseline, recorded, with_known
 from oomdoctor.api.gate import Plan, combined, run_plan, threads_here
 from oomdoctor.api.machine import probe_machine
-from oomdoctor.cli.output import hush_tensorflow, tell
+from oomdoctor.cli.output import tell
 from oomdoctor.errors import UsageError
 from oomdoctor.findings import Report
 
@@ -38,8 +38,6 @@ def run_gate(
     if update and file is None:
         raise UsageError("--update-baseline needs --baseline FILE, or baseline = in the settings.")
     known = read_baseline(file) if file is not None and not update else None
-    if named.get("models"):
-        hush_tensorflow()
     machines = tuple(
         probe_machine(machine=name, ram=compared["ram"], vram=compared["vram"])
         for name in compared["machine"] or (None,)

@@ -33,11 +33,6 @@ class ReaderLeft(Exception):
     """Whoever read standard output has left, as `| head` does."""
 
 
-def hush_tensorflow() -> None:
-    """Keep TensorFlow's dozen lines about the CPU off the screen; errors still show."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
 def show(
     value: Report | Machine,
     *,

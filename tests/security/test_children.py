@@ -86,6 +86,17 @@ def path_of_child(**how):
         return json.loads(child("builtins:print", **how).splitlines()[0])
 
 
+def test_python_m_runs_nothing_of_the_current_folder_either(tmp_path):
+    for name in ("json", "click", "msgspec", "psutil"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    done = subprocess.run(
+        [sys.executable, "-m", "oomdoctor", "probe"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_child_finds_the_library_first_and_then_what_is_installed(tmp_path, monkeypatch):
     modules = tmp_path / "modules" / "site-packages"
     target = tmp_path / "target"
