@@ -117,17 +117,31 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
     peak = next(run.peak_bytes for run in runs if run.batch_size == low and run.fits)
     if goal.tolerance and peak is not None and peak >= goal.less(goal.tolerance, held_bytes):
         return None
-    most = goal.last if high is None else high - 1
-    if high is not None and (predicted is None or not runs[-1].fits):
-        is_led_astray = predicted is None or not low < predicted <= most
-        return (low + high) // 2 if is_led_astray or _alike(runs) > 1 else predicted
+    return _above(runs, goal, low, high, predicted, stride)
+
+
+def _above(
+    runs: Sequence[Run],
+    goal: Goal,
+    low: int,
+    high: int | None,
+    predicted: int | None,
+    stride: int,
+) -> int:
+    """Return a size above one that fits: where the line leads, unless it led astray."""
+    half = goal.last if high is None else (low + high) // 2
+    alike, before = _alike(runs), runs[-2].batch_size if len(runs) > 1 else 0
     if predicted is None:
-        return min(most, 2 * low)
+        return min(2 * low, half)
+    if not runs[-1].fits:
+        return predicted if alike == 1 and low < predicted < (high or predicted) else half
+    if predicted <= low and high is not None:
+        # The line says that this is the end, and the next size shows it: once.
+        return half if alike > 1 and before == low - stride else low + stride
     step = max(predicted - low, stride)
-    if _alike(runs) > 2:  # the line is too steep here, and would lead on by single samples
-        step = max(step, 2 * (low - runs[-2].batch_size))
-        step = step if high is None else min(step, (high - low) // 2)
-    return min(low + step, most)
+    if alike > 2:  # the line is too steep here, and would lead on by single samples
+        return min(low + max(step, 2 * (low - before)), half)
+    return min(low + step, goal.last if high is None else high - 1)
 
 
 def _alike(runs: Sequence[Run]) -> int:
