@@ -142,6 +142,7 @@ def test_estimating_a_layer_that_no_machine_can_hold_is_one_sentence(tmp_path):
     assert done.most_kib < MOST_KIB
 
 
+@pytest.mark.heavy
 def test_tuning_a_layer_that_no_machine_can_hold_says_that_it_does_not_fit(tmp_path):
     write_huge_layer(tmp_path / "huge.keras")
     done = Done(tmp_path, "tune", "huge.keras", "--vram", "64MiB")

@@ -9,7 +9,7 @@ import pytest
 import oomdoctor.api  # noqa: F401 - it says how values show themselves
 from oomdoctor.facts import Tuning
 from oomdoctor.tune.batch_size import BatchSize
-from oomdoctor.tune.tuner import DEFAULT_CAP, MAX_TRIALS, Failed, Wanted, tune
+from oomdoctor.tune.tuner import MAX_TRIALS, Failed, Wanted, tune
 from oomdoctor.worker.messages import Guessed, Trial
 
 MIB = 2**20
@@ -187,11 +187,7 @@ def test_a_maximum_is_named_as_what_limits():
 def test_by_default_no_batch_is_larger_than_8192():
     tiny = Line(fixed=0, each=1e-3, guess=(0, 1000))
     found = tune(tiny, Wanted(budget_bytes=BUDGET))
-    assert (
-        (found.batch_size, found.limited_by)
-        == (DEFAULT_CAP, "default_cap")
-        == (8192, "default_cap")
-    )
+    assert (found.batch_size, found.limited_by) == (8192, "default_cap")
     more = tune(tiny, Wanted(budget_bytes=BUDGET, maximum=20_000))
     assert (more.batch_size, more.limited_by) == (20_000, "max_batch_size")
     enough = tune(tiny, Wanted(budget_bytes=BUDGET, samples=60_000))

@@ -45,7 +45,7 @@ def run(spec, batch_size):
         return runner.fit(Fit(batch_size))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_replica_takes_what_it_takes_under_a_real_strategy(spec_of):
     alone = run(spec_of("heavy_weights"), 32)
     shared = run(spec_of("heavy_weights", replicas=2), 64)
