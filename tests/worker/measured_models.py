@@ -194,8 +194,8 @@ def slow_beside_a_block():
     """Something in the middle of the pool stays there, and the step takes long to trace."""
     import tensorflow as tf
 
-    lower = tf.raw_ops.Empty(shape=[60, 2**20], dtype=tf.uint8)
-    block = tf.raw_ops.Empty(shape=[1, 2**20], dtype=tf.uint8)
+    lower = tf.raw_ops.Empty(shape=[61, 2**20], dtype=tf.uint8)
+    block = tf.raw_ops.Empty(shape=[3, 2**20], dtype=tf.uint8)
     del lower
 
     class Slow(keras.Sequential):
