@@ -257,6 +257,7 @@ def _failure(
         return UsageError("No batch size is between the smallest and the largest allowed.")
     report = _remedies(model, facts, budget, options)
     smallest = min(trial.batch_size for trial in failed.trials)
+    smallest = options.min_batch_size if failed.is_hopeless else smallest
     titles = [finding.fix.title for finding in report.findings if finding.fix and _helps(finding)]
     unique = list(dict.fromkeys(titles))[:MAX_REMEDIES]
     what = f"Not even a batch of {smallest} trains in {format_bytes(budget)}."

@@ -4,8 +4,8 @@
         trial = runner.fit(Fit(batch_size=32))
 
 An out-of-memory error inside the worker is an outcome, and so is its death (the kernel kills
-what takes all of a machine's memory). One worker serves many trials; after `close()` the next
-request starts a fresh one.
+what takes all of a machine's memory). One worker serves until a size does not fit; then, or after
+`close()`, the next request starts a fresh one.
 """
 
 from __future__ import annotations
@@ -131,10 +131,13 @@ class Runner:
                 timed_out=died.ending is Ending.TIMED_OUT,
             )
         if isinstance(answer, OutOfMemory):
-            return Trial(size, "oom", message=answer.message, log=self._log())
+            return Trial(size, "oom", message=answer.message, log=self._log(), is_hopeless=True)
         assert isinstance(answer, Ran)
-        log = None if answer.trial.outcome == "fits" else self._log()
-        return replace(answer.trial, batch_size=size, log=log)
+        trial = replace(answer.trial, batch_size=size)
+        if trial.outcome != "fits":
+            trial = replace(trial, log=self._log())
+            self.close()  # what it leaves in memory would disturb the next one
+        return trial
 
     def guess_growth(self, limit_bytes: int) -> Guessed:
         """Trace the step, and return what the estimate says of it near a limit."""

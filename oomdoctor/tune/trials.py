@@ -93,10 +93,7 @@ class Trials:
             seconds=self._seconds(),
             training_seconds=FRESH_SECONDS if is_fresh else SECONDS,
         )
-        trial = self._runner.fit(request)
-        if trial.outcome != "fits":
-            self._runner.close()
-        return replace(trial, is_fresh=is_fresh)
+        return replace(self._runner.fit(request), is_fresh=is_fresh)
 
     def _seconds(self) -> float | None:
         if self._deadline is None:

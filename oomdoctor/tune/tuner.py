@@ -86,6 +86,8 @@ class Failed:
 
     trials: tuple[SizeTrial, ...]
     out_of_time: bool = False
+    is_hopeless: bool = False
+    """Whether the model alone does not fit."""
 
 
 def tune(
@@ -126,13 +128,14 @@ class _Tuner:
     """One sample of the batch, as it is fed."""
     was_killed: bool = False
     out_of_time: bool = False
+    is_hopeless: bool = False
     device: str | None = None
     notes: tuple[str, ...] = ()
 
     def tune(self) -> Tuning | Failed:
         found, is_verified = self._search(self._guess())
         if found is None:
-            return Failed(tuple(self.trials), self.out_of_time)
+            return Failed(tuple(self.trials), self.out_of_time, self.is_hopeless)
         limited_by = self._limited_by(found)
         if self.wanted.objective == "fastest":
             found, limited_by = self._fastest(found, limited_by)
@@ -158,7 +161,9 @@ class _Tuner:
             held = self.held_bytes or self.fixed_bytes
             size = next_size(self.runs, self._goal(), guess=guess, held_bytes=held)
             if size is not None:
-                self._run(size)
+                self.is_hopeless = self._run(size).is_hopeless
+                if self.is_hopeless:
+                    return None, False
                 continue
             found = largest(self.runs)
             if found is None:

@@ -31,6 +31,10 @@ class NoRoom(Exception):
     """A step waited for memory, which TensorFlow would have called an error ten seconds later."""
 
 
+class ModelAlone(NoRoom):
+    """What is held without a batch is more than the limit."""
+
+
 @dataclass(frozen=True)
 class Feed:
     """What a model is fed with."""
@@ -57,12 +61,12 @@ class Trainer:
 
         began = time.perf_counter()
         watch = _watch(self.limit, request, began)
-        message = None
+        message, is_hopeless = None, False
         try:
             gc.collect()
             self.train(request, watch)
         except (tf.errors.ResourceExhaustedError, NoRoom) as error:
-            message = oom_line(error)
+            message, is_hopeless = oom_line(error), isinstance(error, ModelAlone)
         self.limit.stop_watching()
         gc.collect()
         return Trial(
@@ -76,6 +80,7 @@ class Trainer:
             step_seconds=min(watch.seconds[1:] or watch.seconds, default=None),
             device=device_name(),
             message=message,
+            is_hopeless=is_hopeless,
             notes=tuple(self.notes),
         )
 
@@ -118,7 +123,7 @@ class Trainer:
         batch = _host_copy(make_batch(self.spec, feed.fields, size))
         watch.batch_bytes = sum(array.nbytes for array in tf.nest.flatten(batch))
         if not self.limit.set(request.limit_bytes):
-            raise NoRoom("the model alone does not fit")
+            raise ModelAlone("the model alone does not fit")
         if not feed.takes_any_size:
             # At a second size TensorFlow would trace for any, and this step cannot be.
             self.model.train_function = self.model.test_function = None

@@ -42,6 +42,8 @@ class Trial:
     """Whether the kernel ended the process: the machine's own memory ran out."""
     is_fresh: bool = False
     """Whether nothing was run before it in its process."""
+    is_hopeless: bool = False
+    """Whether the model alone does not fit: then no batch size does."""
     timed_out: bool = False
     """Whether the trial was ended because it took too long: it says nothing about memory."""
 

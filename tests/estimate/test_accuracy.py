@@ -14,7 +14,7 @@ BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "estimate_accuracy.py"
 @pytest.mark.parametrize(
     "models",
     [
-        ("unet",),
+        ("mlp",),
         pytest.param(("mlp", "unet", "recommender"), marks=pytest.mark.heavy),
     ],
     ids=["one model", "three models"],

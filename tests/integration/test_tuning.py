@@ -142,18 +142,20 @@ def test_a_size_that_kills_its_process_does_not_fit():
     with Trials(spec, budget_bytes=64 * MIB) as trials:
         found = tune(trials, wanted)
     assert (found.batch_size, found.limited_by, found.is_verified) == (12, "host RAM", True)
-    assert [trial.outcome for trial in found.trials] == ["died", "fits", "fits"]
+    assert [trial.outcome for trial in found.trials] == ["died", "fits"]
 
 
 def test_the_winner_is_verified_in_another_process():
     with Trials(
         ModelSpec("measured_models:tower", sys_path=(str(MODELS),)), budget_bytes=64 * MIB
     ) as trials:
-        ran = trials.run(64, limit_bytes=64 * MIB)
+        trials.guess(64 * MIB)
+        ran = trials.run(64, limit_bytes=64 * MIB, fresh=False)
         worker = trials._runner.pid
-        verified = trials.verify(64, limit_bytes=64 * MIB, last=5)
+        verified = trials.run(64, limit_bytes=64 * MIB, fresh=True, last=5)
         assert trials._runner.pid != worker
-        refused = trials.run(900, limit_bytes=64 * MIB)
+        assert (ran.is_fresh, verified.is_fresh) == (False, True)
+        refused = trials.run(900, limit_bytes=64 * MIB, fresh=False)
     assert (ran.outcome, verified.outcome, refused.outcome) == ("fits", "fits", "oom")
     assert len(verified.step_peaks) >= 2
 

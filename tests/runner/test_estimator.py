@@ -29,7 +29,7 @@ def test_one_process_estimates_any_model_at_any_batch_size(estimator, spec_of):
     large, _ = estimator.estimate(spec_of("conv"), 64)
     alone, _ = estimator.estimate(spec_of("conv"), 64, kind="predict")
     other, about_other = estimator.estimate(spec_of("dense"), 32)
-    (worker,) = psutil.Process().children()
+    worker = psutil.Process(estimator._worker.process.pid)
 
     assert other.peak_bytes < small.peak_bytes < large.peak_bytes
     assert alone.peak_bytes < large.peak_bytes
