@@ -99,8 +99,15 @@ def plain_estimate(estimate: Estimate) -> dict[str, Any]:
         "kind": estimate.kind,
         "jit": estimate.jit,
         "origin": estimate.origin,
+        "program": estimate.program,
+        "device": estimate.device,
+        "reason": estimate.reason,
+        "allowances": dict(estimate.allowances),
+        "without_recomputation_bytes": estimate.without_recomputation_bytes,
+        "other_program": estimate.other and asdict(estimate.other),
         "unknown_ops": dict(estimate.unknown_ops),
         "assumptions": list(estimate.assumptions),
+        "notes": list(estimate.notes),
     }
 
 
