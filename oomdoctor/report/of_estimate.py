@@ -81,8 +81,8 @@ def program_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
     xla, executor = format_bytes(estimate.peak_bytes), format_bytes(other.peak_bytes)
     usable = format_bytes(budget)
     with_it = f"with XLA it {_SAID[here]} {title}: {xla} of {usable}"
-    text = f"{with_it}; without it {_SAID[there]}: {executor}"
-    return [Line(state="info", category="Either way", text=text)]
+    text = f"{with_it}; without it {executor}, which {_SAID[there]}"
+    return [Line(state="info", category="XLA", text=text)]
 
 
 def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table, ...]:
