@@ -84,6 +84,7 @@ class Estimating(Protocol):
         jit: Jit = "auto",
         threads: int | None = None,
         machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, and what is known of the model."""
 
@@ -131,11 +132,12 @@ def estimating(
         jit: Jit = "auto",
         threads: int | None = None,
         machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         must_be_positive(batch_size=batch_size)
         card, note = _card_of(machine)
         found, workload = used.estimate(
-            spec, batch_size, kind=kind, jit=jit, threads=threads, card=card
+            spec, batch_size, kind=kind, jit=jit, threads=threads, card=card, brief=brief
         )
         return _noted(found, note), replace(workload, batch_size=batch_size)
 
@@ -171,6 +173,7 @@ def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estima
         jit: Jit = "auto",
         threads: int | None = None,
         machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         must_be_positive(batch_size=batch_size)
         workload = replace(traced.workload, batch_size=batch_size)
@@ -186,7 +189,14 @@ def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estima
         plugin, missing = plugin_or_reason()
         executor = simulate(simulation, batch_size, jit=None)
         found = estimate_on_card(
-            model, card, executor, lower=lower, jit=jit, plugin=plugin, missing=missing
+            model,
+            card,
+            executor,
+            lower=lower,
+            jit=jit,
+            plugin=plugin,
+            missing=missing,
+            brief=brief,
         )
         return _noted(found, note), workload
 

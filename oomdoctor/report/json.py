@@ -123,6 +123,7 @@ def plain_tuning(tuning: Tuning) -> dict[str, Any]:
         "verified": tuning.is_verified,
         "replicas": tuning.replicas,
         "device": tuning.device,
+        "compiled_by": tuning.compiled_by,
         "trials": [asdict(trial) for trial in tuning.trials],
         "notes": list(tuning.notes),
     }

@@ -64,6 +64,7 @@ class Estimator:
         jit: Jit = "auto",
         threads: int | None = None,
         card: Card | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, on a card if one is given, and of the model."""
         if self._worker is None or not self._worker.is_alive():
@@ -80,6 +81,7 @@ class Estimator:
             card=card,
             plugin=plugin,
             missing=missing,
+            brief=brief,
         )
         seconds = SECONDS + (COMPILING_SECONDS if plugin else 0)
         try:

@@ -5,6 +5,7 @@ In a process of its own, because the file may be a stranger's: what building it 
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from typing import Any
 
@@ -14,7 +15,7 @@ from oomdoctor.facts import Estimate
 from oomdoctor.model.build import build_model, forget_names
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.messages import Estimated, EstimateStep
-from oomdoctor.xla.lowering import Lowered, lowering
+from oomdoctor.xla.lowering import Lowered, Lowering, lowering
 from oomdoctor.xla.on_card import estimate_on_card
 from oomdoctor.xla.program import keeping_auto
 
@@ -26,6 +27,8 @@ class Estimates:
         self._key: tuple[ModelSpec, str] | None = None
         self._model: Any = None
         self._traced: Traced | None = None
+        self._open = contextlib.ExitStack()
+        self._lowering: Lowering | None = None
         self._lowered: Lowered | None = None
         self._simulated: dict[tuple[int, int | None, bool | None], Estimate] = {}
 
@@ -48,6 +51,7 @@ class Estimates:
                 jit=request.jit,
                 plugin=request.plugin,
                 missing=request.missing,
+                brief=request.brief,
             )
         return Estimated(found, traced.workload)
 
@@ -56,7 +60,8 @@ class Estimates:
         if self._traced is None or self._key != key:
             cap_memory(request.ram_bytes)
             forget_names()
-            self._lowered = None
+            self._open.close()
+            self._lowering = self._lowered = None
             self._simulated = {}
             with keeping_auto():
                 self._model, _ = build_model(request.spec)
@@ -66,9 +71,11 @@ class Estimates:
 
     def _lower(self, request: EstimateStep) -> Lowered:
         """Return the step for XLA; the same for every card."""
+        if self._lowering is None:
+            traced = lowering(self._model, kind=request.kind, spec=request.spec)
+            self._lowering = self._open.enter_context(traced)
         if self._lowered is None or self._lowered.batch_size != request.batch_size:
-            with lowering(self._model, kind=request.kind, spec=request.spec) as traced:
-                self._lowered = traced.at(request.batch_size)
+            self._lowered = self._lowering.at(request.batch_size)
         return self._lowered
 
 

@@ -111,6 +111,8 @@ class EstimateStep(msgspec.Struct, tag=True):
     """XLA's compiler for cards."""
     missing: str = ""
     """Why there is none."""
+    brief: bool = False
+    """Compile once at most."""
 
 
 Request = Load | GuessSize | DigestModel | Fit | EstimateStep

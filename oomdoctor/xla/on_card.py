@@ -54,6 +54,7 @@ def estimate_on_card(
     jit: Jit = "auto",
     plugin: Plugin | None = None,
     missing: str = "",
+    brief: bool = False,
 ) -> Estimate:
     """Return the estimate of the program that Keras would run on a card.
 
@@ -65,6 +66,7 @@ def estimate_on_card(
         jit: As for `choose_program`.
         plugin: The compiler; None where there is none.
         missing: Why there is none, in one sentence.
+        brief: Whether to compile once at most: what recomputing saves takes a second time.
     """
     program = choose_program(model, jit=jit)
     executor = replace(executor, reason=program.reason)
@@ -73,7 +75,7 @@ def estimate_on_card(
     try:
         if plugin is None:
             raise PluginMissing(missing)
-        return _compiled(card, executor, program, lower(), plugin)
+        return _compiled(card, executor, program, lower(), plugin, brief=brief)
     except OomDoctorError as error:
         return replace(executor, notes=(*executor.notes, str(error), INSTEAD))
 
@@ -92,14 +94,20 @@ def allowances_for(lowered: Lowered, memory: Assignment, held: Held) -> tuple[tu
 
 
 def _compiled(
-    card: Card, executor: Estimate, program: Program, lowered: Lowered, plugin: Plugin
+    card: Card,
+    executor: Estimate,
+    program: Program,
+    lowered: Lowered,
+    plugin: Plugin,
+    *,
+    brief: bool,
 ) -> Estimate:
     compiled = compile_or_recall(lowered.hlo, card, plugin=plugin)
     held = held_at_peak(compiled.memory, lowered)
     allowances = allowances_for(lowered, compiled.memory, held)
     peak = compiled.peak_bytes
     allowed = sum(size for _, size in allowances)
-    without = _without_recomputation(compiled, lowered, card, plugin)
+    without = None if brief else _without_recomputation(compiled, lowered, card, plugin)
     return Estimate(
         batch_size=lowered.batch_size,
         peak_bytes=peak,
@@ -123,7 +131,7 @@ def _compiled(
             low_bytes=executor.low_bytes,
             high_bytes=executor.high_bytes,
         ),
-        notes=_notes(peak, without),
+        notes=_notes(compiled, without),
     )
 
 
@@ -150,12 +158,13 @@ def _assumptions(program: Program, plugin: Plugin) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _notes(peak: int, without: int | None) -> tuple[str, ...]:
+def _notes(compiled: Compiled, without: int | None) -> tuple[str, ...]:
     notes = []
+    peak = compiled.peak_bytes
     if without is not None and without > peak:
-        notes.append(
-            f"XLA recomputes activations to fit: {format_bytes(without)} → {format_bytes(peak)}; "
-            "that costs time."
-        )
+        saved = f"{format_bytes(without)} → {format_bytes(peak)}"
+        notes.append(f"XLA recomputes activations to fit: {saved}; that costs time.")
+    elif without is None and compiled.recomputes:
+        notes.append("XLA recomputes activations to fit; that costs time.")
     on_version = note_on_tensorflow(dict(installed_versions()).get("tensorflow", ""))
     return tuple(notes + ([on_version] if on_version else []))

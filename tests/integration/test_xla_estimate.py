@@ -204,3 +204,23 @@ def test_a_live_model_is_compiled_for_a_card_and_left_alone(folder):
     assert oomdoctor.estimate_memory(model, machine="colab-t4", jit=False).program == "executor"
     with pytest.raises(oomdoctor.errors.UsageError, match="'yes' is not one of auto, on, off"):
         oomdoctor.estimate_memory(model, jit="yes")
+
+
+def test_tune_compiles_sizes_for_a_card_that_is_named(run):
+    tune = ("tune", "cardmodels:small", "--machine", "colab-t4", "--max-batch-size", "64")
+    report = json.loads(run(*tune, "--format", "json").out)
+    jsonschema.validate(report, SCHEMA)
+    tuning = report["tuning"]
+    assert (tuning["batch_size"], tuning["limited_by"]) == (64, "max_batch_size")
+    assert (tuning["device"], tuning["compiled_by"][:4]) == ("Tesla T4", "XLA ")
+    assert [trial["batch_size"] for trial in tuning["trials"]] == [64]
+    told = " ".join(run(*tune).out.split())
+    assert "Verified compiled for the Tesla T4 by XLA 0." in told
+    assert "What was compiled" in told
+
+
+def test_tune_runs_what_xla_would_not_and_says_why(run):
+    tune = ("tune", "cardmodels:recurrent", "--machine", "colab-t4", "--max-batch-size", "2")
+    tuning = json.loads(run(*tune, "--no-cache", "--format", "json").out)["tuning"]
+    assert tuning["compiled_by"] is None
+    assert "memory runs on cuDNN" in tuning["notes"][0]
