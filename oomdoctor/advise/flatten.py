@@ -160,6 +160,7 @@ def _step(estimate: Estimate | None) -> dict[str, Value]:
     fixed = known_sum(parts.get(part) for part in ("weights", "gradients", "optimizer"))
     return {
         "step.batch_size": estimate.batch_size if estimate else None,
+        "step.program": estimate.program if estimate else None,
         "step.peak_bytes": estimate.peak_bytes if estimate else None,
         "step.low_bytes": estimate.low_bytes if estimate else None,
         "step.high_bytes": estimate.high_bytes if estimate else None,

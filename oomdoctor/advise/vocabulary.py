@@ -283,6 +283,13 @@ _TABLE = (
     FactName("model.replicas", "count", "copies of the model, one per GPU", _MODEL),
     FactName("model.batch_size", "count", "the global batch, over all replicas", _MODEL),
     FactName("step.batch_size", "count", "batch the estimate is for", _MODEL),
+    FactName(
+        "step.program",
+        "text",
+        "`xla` where it was compiled for the card, else `executor`",
+        _MODEL,
+        ("xla", "executor"),
+    ),
     FactName("step.peak_bytes", "bytes", "peak of one training step, likely", _MODEL),
     FactName("step.low_bytes", "bytes", "the same, low end", _MODEL),
     FactName("step.high_bytes", "bytes", "the same, high end", _MODEL),

@@ -26,14 +26,19 @@ Bytes = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
-class Peak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The peak of one model with one batch size."""
+class Peak(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The peak of one model with one batch size, as one program."""
 
     subject: str
     peak_bytes: Bytes
     threads: Threads
     """Threads inside an operation that it was simulated with: some workspaces depend on it."""
     layers: dict[str, Bytes]
+    program: Literal["xla", "executor"] = "executor"
+    device: str | None = None
+    """The card it was compiled for: XLA's program differs from card to card."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,9 +58,19 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     peaks: tuple[Peak, ...] = ()
     findings: tuple[Known, ...] = ()
 
-    def peak(self, subject: str) -> Peak | None:
-        """Return what is recorded of a model with a batch size."""
-        return next((peak for peak in self.peaks if peak.subject == subject), None)
+    def peak(self, subject: str, estimate: Estimate) -> Peak | None:
+        """Return what is recorded of a model with a batch size, as the same program."""
+        wanted = (subject, estimate.program, estimate.device)
+        return next((peak for peak in self.peaks if _key(peak) == wanted), None)
+
+    def threads(self, subject: str) -> int | None:
+        """Return the threads that a model with a batch size was simulated with."""
+        found = (peak for peak in self.peaks if peak.subject == subject)
+        return next((peak.threads for peak in found if peak.program == "executor"), None)
+
+
+def _key(peak: Peak) -> tuple[str, str, str | None]:
+    return peak.subject, peak.program, peak.device
 
 
 EMPTY = Baseline(tool="oomdoctor", version=VERSION)
@@ -149,7 +164,7 @@ def recorded(
     reports: Iterable[Report], *, root: str, threads: int, before: Baseline = EMPTY
 ) -> Baseline:
     """Return the baseline that makes these reports clean; what it had of others is kept."""
-    peaks = {peak.subject: peak for peak in before.peaks}
+    peaks = {_key(peak): peak for peak in before.peaks}
     reports = tuple(reports)
     places = {(report.subject, report.target) for report in reports}
     findings = [f for f in before.findings if (f.subject, f.target) not in places]
@@ -165,11 +180,14 @@ def recorded(
             )
         estimate = report.facts.estimate
         if estimate is not None and report.subject is not None:
-            peaks[report.subject] = _peak(report.subject, estimate, threads)
+            peak = _peak(report.subject, estimate, threads)
+            peaks[_key(peak)] = peak
     return Baseline(
         tool="oomdoctor",
         version=VERSION,
-        peaks=tuple(sorted(peaks.values(), key=lambda peak: peak.subject)),
+        peaks=tuple(
+            peaks[key] for key in sorted(peaks, key=lambda key: (key[0], key[1], key[2] or ""))
+        ),
         findings=tuple(sorted(findings, key=_order)),
     )
 
@@ -180,6 +198,8 @@ def _peak(subject: str, estimate: Estimate, threads: int) -> Peak:
         peak_bytes=estimate.peak_bytes,
         threads=threads,
         layers={layer.name: layer.bytes_at_peak for layer in estimate.layers},
+        program="xla" if estimate.program == "xla" else "executor",
+        device=estimate.device,
     )
 
 

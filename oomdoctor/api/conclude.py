@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oomdoctor.errors import UsageError
-from oomdoctor.facts import Diagnosis, Estimate, Facts, Footprint, Machine, Tuning
+from oomdoctor.facts import Diagnosis, Estimate, Facts, Footprint, Machine, Tuning, verdict_of
 from oomdoctor.findings import Report
 from oomdoctor.units import format_bytes
 
@@ -93,11 +93,7 @@ def _verdict_of_data(footprint: Footprint, facts: Facts) -> str:
 def _verdict_of_step(estimate: Estimate, machine: Machine) -> str:
     """Compare with the GPU, or with RAM where none is known: then the CPU trains."""
     budget = machine.usable_vram_bytes if machine.gpus else machine.ram.available_bytes
-    if budget is None:
-        return "unknown"
-    if estimate.low_bytes > budget:
-        return "does_not_fit"
-    return "fits" if estimate.high_bytes <= budget else "unknown"
+    return verdict_of(estimate.low_bytes, estimate.high_bytes, budget)
 
 
 def installed() -> tuple[tuple[str, str], ...]:

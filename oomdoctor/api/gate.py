@@ -19,10 +19,12 @@ from oomdoctor.findings import Finding, Location, Outcome, Report, Severity
 
 if TYPE_CHECKING:
     from oomdoctor.api.model import Estimating
+    from oomdoctor.xla.program import Jit
 
 NO_RULE = "does-not-fit"
 """Stands in a rule's place where the verdict is bad and no rule has spoken."""
 
+_JIT_WORDS: dict[str, list[str]] = {"auto": [], "on": ["XLA"], "off": ["without XLA"]}
 _WORST_FIRST = ("does_not_fit", "unknown", "fits")
 
 
@@ -33,7 +35,8 @@ class ModelPlan:
     model: str
     batch_sizes: tuple[int, ...] = (32,)
     kind: str = "train"
-    jit: bool = False
+    jit: Jit = "auto"
+    """Whether XLA compiles the step on a GPU."""
     how_trained: Mapping[str, Any] = field(default_factory=dict)
     """What overrides the model's own, as for `estimate_memory`."""
     folder: str | None = None
@@ -46,7 +49,7 @@ class ModelPlan:
         words = [self.name or self.model, f"batch {batch_size}"]
         words += [_word(name, value) for name, value in self.how_trained.items() if value]
         words += [self.kind] if self.kind != "train" else []
-        words += ["XLA"] if self.jit else []
+        words += _JIT_WORDS[self.jit]
         return ", ".join(words)
 
 
@@ -181,11 +184,13 @@ def _model_reports(
 ) -> Iterator[tuple[int, Report]]:
     for batch_size in model.batch_sizes:
         subject = model.subject(batch_size)
-        recorded = plan.baseline.peak(subject) if plan.baseline else None
-        threads = recorded.threads if recorded else None
-        estimate, workload = estimated(batch_size, jit=model.jit, threads=threads)
-        growth = grown(estimate, recorded, plan.tolerance)
+        threads = plan.baseline.threads(subject) if plan.baseline else None
         for number, machine in enumerate(plan.machines):
+            estimate, workload = estimated(
+                batch_size, jit=model.jit, threads=threads, machine=machine
+            )
+            recorded = plan.baseline.peak(subject, estimate) if plan.baseline else None
+            growth = grown(estimate, recorded, plan.tolerance)
             facts = Facts(
                 machine=machine,
                 workload=workload,

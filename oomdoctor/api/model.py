@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from oomdoctor._optional import require
 from oomdoctor.api.conclude import must_be_positive
 from oomdoctor.api.machine import probe_machine
 from oomdoctor.errors import UsageError
-from oomdoctor.facts import Estimate, Workload
+from oomdoctor.facts import Estimate, Gpu, Machine, Workload
 from oomdoctor.model.spec import ModelSpec
 
 if TYPE_CHECKING:
     from oomdoctor.runner.estimator import Estimator
+    from oomdoctor.xla.cards import Card
+    from oomdoctor.xla.program import Jit
 
 BUILDING_SHARE = 0.8
 """Part of the free RAM that building a model may take."""
@@ -33,16 +35,20 @@ def estimate_memory(
     optimizer: str | None = None,
     loss: str | None = None,
     precision: str | None = None,
-    jit: bool = False,
+    jit: Jit | bool = "auto",
+    machine: str | Machine | None = None,
 ) -> Estimate:
     """Return the peak memory of one step, predicted without running it.
 
-    The step is traced to a graph, and TensorFlow's executor and allocator are simulated over it.
+    For a machine with a GPU it is the program that Keras would run there: XLA's, compiled for that
+    card, or TensorFlow's own executor. Without one the step is traced to a graph, and the executor
+    and its allocator are simulated over it.
 
     Example:
         >>> import oomdoctor
         >>> estimate = oomdoctor.estimate_memory(model, batch_size=32)  # doctest: +SKIP
         >>> estimate.largest_batch(6 * 2**30)  # doctest: +SKIP
+        >>> oomdoctor.estimate_memory(model, machine="colab-t4")  # doctest: +SKIP
 
     Args:
         model: A Keras model, a `.keras` file, or `module:callable`. A live model is only read.
@@ -52,8 +58,12 @@ def estimate_memory(
         optimizer: In place of the model's own, or for a model that is not compiled.
         loss: The same for the loss.
         precision: A dtype policy such as `mixed_float16`.
-        jit: Whether the step will be compiled by XLA, which Keras does on a GPU.
+        jit: Whether XLA compiles the step on a GPU: `auto` decides as Keras would; `on` and
+            `off`, or True and False, decide it.
+        machine: Where it will run: a catalogue entry such as `colab-t4`, or what `probe_machine`
+            returns. None simulates the executor.
     """
+    target = None if machine is None else probe_machine(machine=machine)
     how_trained = {
         "input_shape": input_shape,
         "optimizer": optimizer,
@@ -61,14 +71,20 @@ def estimate_memory(
         "precision": precision,
     }
     with estimating(model, kind=kind, **how_trained) as estimate:
-        return estimate(batch_size, jit=jit)[0]
+        return estimate(batch_size, jit=jit_of(jit), machine=target)[0]
 
 
 class Estimating(Protocol):
     """Estimates one model at any batch size."""
 
     def __call__(
-        self, batch_size: int, *, jit: bool = False, threads: int | None = None
+        self,
+        batch_size: int,
+        *,
+        jit: Jit = "auto",
+        threads: int | None = None,
+        machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, and what is known of the model."""
 
@@ -111,11 +127,19 @@ def estimating(
     assert used is not None
 
     def estimate(
-        batch_size: int, *, jit: bool = False, threads: int | None = None
+        batch_size: int,
+        *,
+        jit: Jit = "auto",
+        threads: int | None = None,
+        machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         must_be_positive(batch_size=batch_size)
-        found, workload = used.estimate(spec, batch_size, kind=kind, jit=jit, threads=threads)
-        return found, replace(workload, batch_size=batch_size)
+        card, note = _card_of(machine)
+        found, workload = used.estimate(
+            spec, batch_size, kind=kind, jit=jit, threads=threads, card=card, brief=brief
+        )
+        return _noted(found, note), replace(workload, batch_size=batch_size)
 
     try:
         yield estimate
@@ -130,7 +154,11 @@ def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estima
     from oomdoctor.estimate.step import Simulation
     from oomdoctor.estimate.step import estimate as simulate
     from oomdoctor.model.build import build_model, settings_kept
+    from oomdoctor.xla.lowering import Lowered, lowering
+    from oomdoctor.xla.on_card import estimate_on_card
+    from oomdoctor.xla.plugin import plugin_or_reason
 
+    spec = None
     if how_trained or not model.compiled:
         with settings_kept():
             spec = spec_of(model, **how_trained)
@@ -140,13 +168,72 @@ def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estima
         traced = trace_step(model, kind=kind)
 
     def estimate(
-        batch_size: int, *, jit: bool = False, threads: int | None = None
+        batch_size: int,
+        *,
+        jit: Jit = "auto",
+        threads: int | None = None,
+        machine: Machine | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         must_be_positive(batch_size=batch_size)
         workload = replace(traced.workload, batch_size=batch_size)
-        return simulate(Simulation(traced, threads=threads), batch_size, jit=jit), workload
+        simulation = Simulation(traced, threads=threads)
+        card, note = _card_of(machine)
+        if card is None:
+            return simulate(simulation, batch_size, jit=jit == "on"), workload
+
+        def lower() -> Lowered:
+            with settings_kept(), lowering(model, kind=kind, spec=spec) as step:
+                return step.at(batch_size)
+
+        plugin, missing = plugin_or_reason()
+        executor = simulate(simulation, batch_size, jit=None)
+        found = estimate_on_card(
+            model,
+            card,
+            executor,
+            lower=lower,
+            jit=jit,
+            plugin=plugin,
+            missing=missing,
+            brief=brief,
+        )
+        return _noted(found, note), workload
 
     return estimate
+
+
+def jit_of(value: Any) -> Jit:
+    """Return whether XLA compiles the step, as a person says it.
+
+    Example:
+        >>> jit_of("auto"), jit_of(True), jit_of(False)
+        ('auto', 'on', 'off')
+    """
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value not in ("auto", "on", "off"):
+        raise UsageError(f"{value!r} is not one of auto, on, off.")
+    return cast("Jit", value)
+
+
+def _card_of(machine: Machine | None) -> tuple[Card | None, str | None]:
+    """Return the card that decides, the fullest, and a sentence where another stands in for it."""
+    if machine is None or not machine.gpus:
+        return None, None
+    from oomdoctor.xla.cards import card_of
+
+    def free(gpu: Gpu) -> int:
+        return gpu.usable_bytes or 0
+
+    return card_of(min(machine.gpus, key=free))
+
+
+def _noted(estimate: Estimate, note: str | None) -> Estimate:
+    """Add which card stood in, where one was compiled for."""
+    if note is None or estimate.device is None:
+        return estimate
+    return replace(estimate, notes=(note, *estimate.notes))
 
 
 def ram_to_build_in() -> int | None:

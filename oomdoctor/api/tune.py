@@ -13,7 +13,7 @@ from typing import Any
 from oomdoctor._optional import require
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
-from oomdoctor.api.model import estimating, spec_of
+from oomdoctor.api.model import estimating, jit_of, spec_of
 from oomdoctor.api.tune_cache import found_before, question_of
 from oomdoctor.errors import DoesNotFitError, OomDoctorError, UsageError
 from oomdoctor.facts import Facts, Machine, SizeTrial, Tuning, Workload
@@ -34,6 +34,9 @@ CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 
 DEFAULT_SECONDS = 60.0
 
+FIRST_BATCH = 32
+"""What the executor is simulated with, to know where to compile first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
@@ -49,8 +52,16 @@ class TuneOptions:
     objective: str = "largest"
     max_seconds: float | None = DEFAULT_SECONDS
     cache: bool = True
+    jit: str = "auto"
+    """Whether XLA compiles the step on a GPU that is named."""
     how_trained: dict[str, Any] = field(default_factory=dict)
     """`input_shape`, `optimizer`, `loss`, `precision`; None is the model's own."""
+
+    def may_compile(self, machine: Machine, data: Any) -> bool:
+        """Return whether sizes can be compiled for a card that is named, in place of being run."""
+        is_named = any(gpu.origin == "catalogue" for gpu in machine.gpus)
+        is_plain = self.memory is None and data is None and self.replicas == 1
+        return is_named and is_plain and self.objective == "largest" and self.jit != "off"
 
     @property
     def emulates_nothing(self) -> bool:
@@ -163,6 +174,12 @@ def tune_report(
     )
     wanted = _wanted(options, machine, samples)
     deadline = None if options.max_seconds is None else began + options.max_seconds
+    why_run: tuple[str, ...] = ()
+    if options.may_compile(machine, data):
+        compiled = _compiled(model, machine, wanted, options, deadline, watch)
+        if isinstance(compiled, Report):
+            return compiled
+        why_run = compiled
     with Trials(spec, budget_bytes=wanted.budget_bytes, deadline=deadline) as trials:
         question = question_of(spec, wanted, trials.digest) if options.cache else None
         found: Any = None if question is None else found_before(question, wanted)
@@ -177,8 +194,43 @@ def tune_report(
         raise _failure(found, model, facts, wanted.budget_bytes, options)
     if found.limited_by == "memory" and options.emulates_nothing and not machine.gpus:
         found = replace(found, limited_by="host RAM")
-    notes = (*found.notes, *(samples.notes if samples else ()))
+    notes = (*why_run, *found.notes, *(samples.notes if samples else ()))
     found = replace(found, replicas=options.replicas, notes=tuple(dict.fromkeys(notes)))
+    return conclude("tune", replace(facts, tuning=found), rules=())
+
+
+def _compiled(
+    model: Any,
+    machine: Machine,
+    wanted: Any,
+    options: TuneOptions,
+    deadline: float | None,
+    watch: Callable[[SizeTrial], None] | None,
+) -> Report | tuple[str, ...]:
+    """Return the search by compiling as a report, or why sizes are run instead."""
+    from oomdoctor.tune.compiled import NotCompiled, tune_by_compiling
+    from oomdoctor.xla.plugin import plugin_or_reason
+
+    plugin, missing = plugin_or_reason()
+    if plugin is None:
+        return (missing,)
+    jit = jit_of(options.jit)
+    with estimating(model, kind="train", **options.how_trained) as estimated:
+        executor, workload = estimated(FIRST_BATCH)
+        try:
+            found = tune_by_compiling(
+                lambda size: estimated(size, jit=jit, machine=machine, brief=True)[0],
+                wanted,
+                compiler=f"XLA {plugin.version}",
+                guess=executor.largest_batch(wanted.budget_bytes),
+                deadline=deadline,
+                watch=watch,
+            )
+        except NotCompiled as other:
+            return tuple(filter(None, (other.estimate.reason, *other.estimate.notes[:1])))
+    facts = Facts(machine=machine, workload=workload, versions=installed())
+    if not isinstance(found, Tuning):
+        raise _failure(found, model, facts, wanted.budget_bytes, options)
     return conclude("tune", replace(facts, tuning=found), rules=())
 
 

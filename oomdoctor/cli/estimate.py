@@ -42,7 +42,13 @@ from oomdoctor.cli.progress import Progress
     show_default=True,
     help="Which step.",
 )
-@click.option("--jit", is_flag=True, help="The step will be compiled by XLA.")
+@click.option(
+    "--jit",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Whether XLA compiles the step on a GPU; auto decides as Keras would.",
+)
 @purpose_option
 @fail_on_option
 @baseline_options
@@ -62,7 +68,7 @@ def command(
     MODEL is a .keras file or module:callable, a function that returns the model.
 
     \b
-    oomdoctor estimate model.keras --batch-size 64 --vram 6GiB
+    oomdoctor estimate model.keras --batch-size 64 --machine colab-t4
     oomdoctor estimate mypackage.models:build --precision mixed_float16
     """
     from oomdoctor.api.gate import ModelPlan
@@ -77,7 +83,7 @@ def command(
         jit=options.pop("jit"),
         how_trained={name: value for name, value in options.items() if value is not None},
     )
-    with Progress("Tracing the model"):
+    with Progress("Tracing and compiling the model"):
         report = run_gate("estimate", compared=compared, judged=judged, models=(plan,))
     show(report, format_=format_, output=output, verbose=verbose, fail_on=fail_on, also=also)
     return exit_code(report, fail_on)

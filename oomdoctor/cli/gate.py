@@ -12,6 +12,7 @@ from oomdoctor.api.gate import Plan, combined, run_plan, threads_here
 from oomdoctor.api.machine import probe_machine
 from oomdoctor.cli.output import tell
 from oomdoctor.errors import UsageError
+from oomdoctor.facts import Estimate
 from oomdoctor.findings import Report
 
 
@@ -84,9 +85,20 @@ def _news(report: Report, known: Baseline) -> list[str]:
         if part.facts.estimate is None or part.subject is None:
             continue
         if growth is None:
-            notes.append(f"{part.subject} is not in the baseline; --update-baseline records it.")
+            notes.append(_not_recorded(part.subject, part.facts.estimate, known))
         elif growth.growth_bytes < -growth.allowed_bytes:
             notes.append(
                 f"{part.subject} peaks lower than the baseline says; --update-baseline records it."
             )
     return list(dict.fromkeys(notes))
+
+
+def _not_recorded(subject: str, estimate: Estimate, known: Baseline) -> str:
+    others = {peak.device or "the executor" for peak in known.peaks if peak.subject == subject}
+    if not others:
+        return f"{subject} is not in the baseline; --update-baseline records it."
+    mine = estimate.device or "the executor"
+    return (
+        f"The baseline has {subject} for {', '.join(sorted(others))}, not for {mine}; "
+        "--update-baseline records it."
+    )

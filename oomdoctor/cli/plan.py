@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from oomdoctor.api.gate import DataPlan, ModelPlan
+from oomdoctor.api.model import jit_of
 from oomdoctor.cli.config import SECTIONS, Config, unknown_key
 from oomdoctor.errors import OomDoctorError, UsageError
 from oomdoctor.units import dtype_bytes, parse_image_size
@@ -107,7 +108,7 @@ def _model(config: Config, entry: Section, defaults: Section) -> ModelPlan:
     model = reader.need("model", _text)
     sizes = reader.take("batch-size", _counts)
     kind = reader.take("kind", _one_of("train", "evaluate", "predict"))
-    jit = reader.take("jit", _flag)
+    jit = reader.take("jit", jit_of)
     how_trained = {
         "input_shape": reader.take("input-size", parse_image_size),
         "optimizer": reader.take("optimizer", _text),
@@ -119,7 +120,7 @@ def _model(config: Config, entry: Section, defaults: Section) -> ModelPlan:
         model=model if not model.endswith(".keras") else config.inside(model, "model"),
         batch_sizes=sizes or (defaults["batch_size"],),
         kind=kind or "train",
-        jit=bool(jit),
+        jit=jit or "auto",
         how_trained=_given(how_trained),
         folder=str(config.path.parent),
         name=model,
@@ -181,12 +182,6 @@ def _count(value: Any) -> int:
 
 def _counts(value: Any) -> tuple[int, ...]:
     return tuple(_count(item) for item in (value if isinstance(value, list) else [value]))
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{value!r} is neither true nor false.")
-    return value
 
 
 def _dtype(value: Any) -> str:

@@ -55,12 +55,20 @@ from oomdoctor.units import format_bytes
     show_default=True,
     help="Seconds after which the largest size run so far is the answer.",
 )
+@click.option(
+    "--jit",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Whether XLA compiles the step on a named card; off runs sizes instead.",
+)
 @click.option("--cache/--no-cache", default=True, help="Use an answer that was found before.")
 @output_options
 def command(model: str, format_: str, output: str | None, verbose: bool, **options: Any) -> int:
     """Find the largest batch size that fits, by running it.
 
-    MODEL is a .keras file or module:callable, a function that returns the model.
+    MODEL is a .keras file or module:callable, a function that returns the model. For a card that
+    --machine names, sizes are compiled by XLA in place of being run, where Keras would do so.
 
     \b
     oomdoctor tune model.keras --vram 6GiB

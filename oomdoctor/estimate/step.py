@@ -213,8 +213,14 @@ def _one_step(
     return highest, tuple(live.items())
 
 
-def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> Estimate:
-    """Return the estimate at one batch size, with the line for the others."""
+def estimate(simulation: Simulation, batch_size: int, *, jit: bool | None = False) -> Estimate:
+    """Return the estimate at one batch size, with the line for the others.
+
+    Args:
+        simulation: Of the traced step.
+        batch_size: Samples per batch.
+        jit: Whether XLA compiles the step; None where the caller says which program it is.
+    """
     peak = simulation.peak(batch_size)
     traced, run = simulation.traced, peak.run
     fixed, slope, since = batch_line(simulation, batch_size)
@@ -247,7 +253,7 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool = False) -> E
         fixed_bytes=fixed + waiting,
         line_from_batch=since,
         kind=traced.kind,
-        jit=jit,
+        jit=bool(jit),
         unknown_ops=tuple(sorted(unknown.items())),
         assumptions=_assumptions(simulation, jit),
     )
@@ -282,14 +288,14 @@ def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
     return {v.shape for v in traced.variables if v.part == "weights" and v.shape}
 
 
-def _assumptions(simulation: Simulation, jit: bool) -> tuple[str, ...]:
+def _assumptions(simulation: Simulation, jit: bool | None) -> tuple[str, ...]:
     said = [
         "one inter-op thread; with more, operations overlap and the peak differs by some percent",
         f"{simulation.threads} threads inside an operation; " + kernels.GPU_WORKSPACE_NOTE,
     ]
     if jit:
         said.append("XLA is not simulated: the figure is that of the same step without it")
-    else:
+    elif jit is False:
         said.append("without XLA; on a GPU Keras compiles with it unless jit_compile=False")
     return tuple(said)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from oomdoctor.comparison import Comparison
 from oomdoctor.facts.diagnosis import Diagnosis, OtherCause
-from oomdoctor.facts.estimate import Estimate, LayerBytes
+from oomdoctor.facts.estimate import Estimate, LayerBytes, OtherProgram, verdict_of
 from oomdoctor.facts.footprint import Feeding, Footprint, GroupFootprint, Stage
 from oomdoctor.facts.growth import Growth, LayerGrowth
 from oomdoctor.facts.inventory import FileGroup, Inventory, ShapeSpread, Skipped
@@ -39,6 +39,7 @@ __all__ = [
     "Machine",
     "Memory",
     "OtherCause",
+    "OtherProgram",
     "Scripts",
     "ShapeSpread",
     "SizeTrial",
@@ -46,6 +47,7 @@ __all__ = [
     "Stage",
     "Tuning",
     "Workload",
+    "verdict_of",
 ]
 
 

@@ -15,6 +15,30 @@ class LayerBytes:
     bytes_at_peak: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherProgram:
+    """The peak of the same step, run by the program that was not chosen."""
+
+    program: str
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+
+
+def verdict_of(low_bytes: int, high_bytes: int, budget_bytes: int | None) -> str:
+    """Return whether an interval fits a budget.
+
+    Example:
+        >>> verdict_of(2, 4, 8), verdict_of(7, 9, 8), verdict_of(9, 10, 8)
+        ('fits', 'unknown', 'does_not_fit')
+    """
+    if budget_bytes is None:
+        return "unknown"
+    if low_bytes > budget_bytes:
+        return "does_not_fit"
+    return "fits" if high_bytes <= budget_bytes else "unknown"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Estimate(Readable):
     """The peak memory of one training step."""
@@ -24,11 +48,13 @@ class Estimate(Readable):
     low_bytes: int
     high_bytes: int
     parts: tuple[tuple[str, int], ...] = ()
-    """Pairs of part and bytes: weights, gradients, optimizer, activations, workspace."""
+    """Pairs of part and bytes: weights, gradients, optimizer, activations, workspace. A compiled
+    step has `inputs` and `loss` besides."""
     layers: tuple[LayerBytes, ...] = ()
     largest_tensor_bytes: int | None = None
     per_sample_bytes: int | None = None
     origin: str = "estimated"
+    """`compiled` by XLA for a card, or `estimated` by simulating the executor."""
     fixed_bytes: int | None = None
     """The peak at any batch is about `fixed_bytes + batch * per_sample_bytes`."""
     line_from_batch: int | None = None
@@ -40,6 +66,18 @@ class Estimate(Readable):
     unknown_ops: tuple[tuple[str, int], ...] = ()
     """Operations that are not understood, with the bytes at stake."""
     assumptions: tuple[str, ...] = ()
+    program: str = "executor"
+    """`xla` or `executor`, TensorFlow's own."""
+    device: str | None = None
+    """The card it was compiled for; the executor's estimate is for none in particular."""
+    reason: str | None = None
+    """Why it is this program, in one sentence; None where no card is known."""
+    allowances: tuple[tuple[str, int], ...] = ()
+    """What may come on top of the peak, in the upper end of the interval."""
+    without_recomputation_bytes: int | None = None
+    """The peak if XLA did not compute values again to save memory; None where it does not."""
+    other: OtherProgram | None = None
+    notes: tuple[str, ...] = ()
 
     def largest_batch(self, budget_bytes: int) -> int | None:
         """Return the largest batch whose upper bound stays within a budget, along the line.

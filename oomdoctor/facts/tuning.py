@@ -42,4 +42,7 @@ class Tuning(Readable):
     """Whether it, or a larger size, was trained with `fit` in a fresh process."""
     replicas: int = 1
     device: str | None = None
+    compiled_by: str | None = None
+    """The compiler, such as `XLA 0.9.0`, where sizes were compiled for the device and not run.
+    `target_bytes` is then the upper end of what the step may take."""
     notes: tuple[str, ...] = ()

@@ -99,8 +99,15 @@ def plain_estimate(estimate: Estimate) -> dict[str, Any]:
         "kind": estimate.kind,
         "jit": estimate.jit,
         "origin": estimate.origin,
+        "program": estimate.program,
+        "device": estimate.device,
+        "reason": estimate.reason,
+        "allowances": dict(estimate.allowances),
+        "without_recomputation_bytes": estimate.without_recomputation_bytes,
+        "other_program": estimate.other and asdict(estimate.other),
         "unknown_ops": dict(estimate.unknown_ops),
         "assumptions": list(estimate.assumptions),
+        "notes": list(estimate.notes),
     }
 
 
@@ -116,6 +123,7 @@ def plain_tuning(tuning: Tuning) -> dict[str, Any]:
         "verified": tuning.is_verified,
         "replicas": tuning.replicas,
         "device": tuning.device,
+        "compiled_by": tuning.compiled_by,
         "trials": [asdict(trial) for trial in tuning.trials],
         "notes": list(tuning.notes),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomdoctor.facts import Estimate
+from oomdoctor.facts import Estimate, Machine, verdict_of
 from oomdoctor.report.escape import printable, shorten
 from oomdoctor.report.view import Line, Table, View
 from oomdoctor.units import format_bytes
@@ -10,6 +10,7 @@ from oomdoctor.units import format_bytes
 MAX_LAYERS = 10
 MAX_NAME = 40
 
+_SAID = {"fits": "fits", "does_not_fit": "does not fit", "unknown": "may fit"}
 _STEPS = {"train": "training", "evaluate": "evaluation", "predict": "prediction"}
 
 
@@ -43,6 +44,8 @@ def estimate_lines(estimate: Estimate) -> list[Line]:
             text=f"between {low} and {high}, {estimate.origin}, nothing was run",
         )
     ]
+    if estimate.reason is not None:
+        lines.insert(0, Line(state="info", category="Program", text=_program(estimate)))
     if estimate.fixed_bytes is not None and estimate.per_sample_bytes is not None:
         text = (
             f"{format_bytes(estimate.fixed_bytes)} and {format_bytes(estimate.per_sample_bytes)} "
@@ -54,16 +57,46 @@ def estimate_lines(estimate: Estimate) -> list[Line]:
     return lines
 
 
+def _program(estimate: Estimate) -> str:
+    """Return which program it is, and why, in one line."""
+    reason = printable(estimate.reason or "")
+    if estimate.program == "xla":
+        return f"XLA, compiled for the {printable(estimate.device or 'GPU')}. {reason}"
+    # A note says why there is no figure of XLA.
+    instead = " instead of XLA" if estimate.notes else ""
+    return f"TensorFlow's executor{instead}. {reason}"
+
+
+def program_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
+    """Return one line where the two programs differ in what fits."""
+    other = estimate.other
+    budget = machine.usable_vram_bytes if machine is not None else None
+    if other is None or budget is None:
+        return []
+    here = verdict_of(estimate.low_bytes, estimate.high_bytes, budget)
+    there = verdict_of(other.low_bytes, other.high_bytes, budget)
+    if here == there:
+        return []
+    title = f"the {printable(estimate.device or 'GPU')}"
+    xla, executor = format_bytes(estimate.peak_bytes), format_bytes(other.peak_bytes)
+    usable = format_bytes(budget)
+    with_it = f"with XLA it {_SAID[here]} {title}: {xla} of {usable}"
+    text = f"{with_it}; without it {executor}, which {_SAID[there]}"
+    return [Line(state="info", category="XLA", text=text)]
+
+
 def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table, ...]:
     """Return what holds the memory at the peak, by part and by layer."""
 
     def share(size: int) -> str:
         return f"{100 * size / estimate.peak_bytes:.0f} %" if estimate.peak_bytes else "–"
 
+    by_part = [(part, format_bytes(size), share(size)) for part, size in estimate.parts]
+    by_part += [
+        (f"+ {name}, at most", format_bytes(s), "beside") for name, s in estimate.allowances
+    ]
     parts = Table(
-        title="At the peak, by part",
-        headers=("part", "holds", "share"),
-        rows=tuple((part, format_bytes(size), share(size)) for part, size in estimate.parts),
+        title="At the peak, by part", headers=("part", "holds", "share"), rows=tuple(by_part)
     )
     shown = estimate.layers if verbose else estimate.layers[:MAX_LAYERS]
     rows = [
@@ -86,7 +119,7 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
 
 def estimate_notes(estimate: Estimate) -> list[str]:
     """Return what the estimate assumes, and what it does not know."""
-    notes = [f"assumed: {text}" for text in estimate.assumptions]
+    notes = [*estimate.notes, *(f"assumed: {text}" for text in estimate.assumptions)]
     for op, size in estimate.unknown_ops:
         notes.append(f"{op} is not an operation oomdoctor knows; {format_bytes(size)} at stake")
     return notes

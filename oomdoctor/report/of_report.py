@@ -47,11 +47,12 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables += of_profile.profile_tables(facts.profile, verbose=verbose)
     if facts.estimate is not None:
         lines += of_estimate.estimate_lines(facts.estimate)
+        lines += of_estimate.program_lines(facts.estimate, facts.machine)
         tables += of_gate.growth_tables(report)
         tables += of_estimate.estimate_tables(facts.estimate, verbose=verbose)
     if facts.tuning is not None:
         lines += of_tuning.tuning_lines(facts.tuning)
-        tables.append(of_tuning.trials_table(facts.tuning.trials))
+        tables.append(of_tuning.trials_table(facts.tuning))
     if facts.inventory is not None:
         lines.append(of_data.data_line(facts.inventory))
         tables.append(of_data.groups_table(facts.inventory, facts.footprint, verbose=verbose))

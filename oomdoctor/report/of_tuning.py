@@ -7,6 +7,8 @@ from oomdoctor.report.escape import printable
 from oomdoctor.report.view import SYMBOLS, Line, Table, View
 from oomdoctor.units import format_bytes
 
+_RAN = {"fits": "trains", "oom": "out of memory", "died": "died"}
+_COMPILED = {"fits": "fits", "oom": "does not fit"}
 _LIMITS = {
     "memory": "VRAM: a larger batch would not leave the margin free",
     "max_batch_size": "the largest size that was allowed",
@@ -26,7 +28,7 @@ def view_tuning(tuning: Tuning, *, verbose: bool = False) -> View:
         state="fits",
         headline=headline(tuning),
         lines=tuple(tuning_lines(tuning)),
-        tables=(trials_table(tuning.trials),),
+        tables=(trials_table(tuning),),
         notes=tuple(printable(note) for note in tuning.notes),
     )
 
@@ -43,14 +45,14 @@ def headline(tuning: Tuning) -> str:
 def tuning_lines(tuning: Tuning) -> list[Line]:
     """Return what limits the size, how sure that is, and what to do for a larger batch."""
     target = format_bytes(tuning.target_bytes)
-    proof = (
+    by_running = (
         f"trained with fit in a fresh process, with {target}; {_left(tuning)} margin"
         if tuning.is_verified
         else f"trained with {target}, but not yet in a fresh process; {_left(tuning)} margin"
     )
     lines = [
         Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
-        Line(state="info", category="Verified", text=proof),
+        Line(state="info", category="Verified", text=_compiled(tuning) or by_running),
         Line(state="info", category="Larger", text=_advice(tuning)),
     ]
     if tuning.replicas > 1:
@@ -58,6 +60,17 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
         text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
         lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
     return lines
+
+
+def _compiled(tuning: Tuning) -> str | None:
+    """Return how it is known where nothing was run."""
+    if tuning.compiled_by is None:
+        return None
+    upper = format_bytes(tuning.target_bytes)
+    return (
+        f"compiled for the {printable(tuning.device or 'GPU')} by {tuning.compiled_by}; with what "
+        f"a compiler does not see, up to {upper}"
+    )
 
 
 def _left(tuning: Tuning) -> str:
@@ -73,12 +86,13 @@ def _advice(tuning: Tuning) -> str:
     )
 
 
-def trials_table(trials: tuple[SizeTrial, ...]) -> Table:
-    """Return a row for each size that was run, in order."""
+def trials_table(tuning: Tuning) -> Table:
+    """Return a row for each size that was run or compiled, in order."""
+    words = _RAN if tuning.compiled_by is None else _COMPILED
 
     def row(trial: SizeTrial) -> tuple[str, ...]:
         fits = trial.outcome == "fits"
-        outcome = {"fits": "trains", "oom": "out of memory", "died": "died"}[trial.outcome]
+        outcome = words[trial.outcome]
         if trial.is_fresh:
             outcome = f"{outcome} (fresh process)"
         speed = trial.samples_per_second
@@ -91,7 +105,7 @@ def trials_table(trials: tuple[SizeTrial, ...]) -> Table:
         )
 
     return Table(
-        title="What was run",
+        title="What was run" if tuning.compiled_by is None else "What was compiled",
         headers=("batch", "outcome", "peak", "samples/s", "took"),
-        rows=tuple(row(trial) for trial in trials),
+        rows=tuple(row(trial) for trial in tuning.trials),
     )

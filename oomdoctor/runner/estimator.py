@@ -14,9 +14,16 @@ from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment_wi
 from oomdoctor.runner.runner import checked
 from oomdoctor.units import format_bytes
 from oomdoctor.worker.messages import Estimated, EstimateStep, OutOfMemory
+from oomdoctor.xla.cards import Card
+from oomdoctor.xla.plugin import plugin_or_reason
+from oomdoctor.xla.program import Jit
 
 SECONDS = 600
 """A step that takes longer to trace is given up: BERT-Large takes half a minute."""
+
+COMPILING_SECONDS = 3600
+"""More than that where it is compiled too. The compiler is stopped earlier, by the processor time
+that it uses (`xla.compiler`), so this only ends a process that hangs."""
 
 
 class Estimator:
@@ -54,18 +61,31 @@ class Estimator:
         batch_size: int,
         *,
         kind: str = "train",
-        jit: bool = False,
+        jit: Jit = "auto",
         threads: int | None = None,
+        card: Card | None = None,
+        brief: bool = False,
     ) -> tuple[Estimate, Workload]:
-        """Return the estimate of a step, and what is known of the model."""
+        """Return the estimate of a step, on a card if one is given, and of the model."""
         if self._worker is None or not self._worker.is_alive():
             self.close()
             self._worker = WorkerProcess(environment_without_pool())
+        plugin, missing = (None, "") if card is None else plugin_or_reason()
         request = EstimateStep(
-            spec, batch_size, kind=kind, jit=jit, threads=threads, ram_bytes=self._ram_bytes
+            spec,
+            batch_size,
+            kind=kind,
+            jit=jit,
+            threads=threads,
+            ram_bytes=self._ram_bytes,
+            card=card,
+            plugin=plugin,
+            missing=missing,
+            brief=brief,
         )
+        seconds = SECONDS + (COMPILING_SECONDS if plugin else 0)
         try:
-            answer = checked(self._worker.ask(request, SECONDS))
+            answer = checked(self._worker.ask(request, seconds))
         except Died as died:
             self.close()
             raise self._why(spec, died) from died
@@ -76,7 +96,7 @@ class Estimator:
 
     def _why(self, spec: ModelSpec, died: Died) -> InputError:
         if died.ending is Ending.TIMED_OUT:
-            return InputError(f"Tracing {spec.source} took longer than {SECONDS} s.")
+            return InputError(f"Tracing {spec.source} took too long.")
         if "bad_alloc" in died.log or died.ending is Ending.KILLED:
             return self._too_large(spec)
         last = (died.log.strip().splitlines() or [str(died)])[-1][:300]

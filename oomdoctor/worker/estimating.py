@@ -5,34 +5,78 @@ In a process of its own, because the file may be a stranger's: what building it 
 
 from __future__ import annotations
 
+import contextlib
 import resource
+from typing import Any
 
 from oomdoctor.estimate.keras_model import Traced, trace_step
 from oomdoctor.estimate.step import Simulation, estimate
+from oomdoctor.facts import Estimate
 from oomdoctor.model.build import build_model, forget_names
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.messages import Estimated, EstimateStep
+from oomdoctor.xla.lowering import Lowered, Lowering, lowering
+from oomdoctor.xla.on_card import estimate_on_card
+from oomdoctor.xla.program import keeping_auto
 
 
 class Estimates:
-    """Keeps the step that was traced last, which serves every batch size."""
+    """Keeps the step that was traced last, which serves every batch size and card."""
 
     def __init__(self) -> None:
         self._key: tuple[ModelSpec, str] | None = None
+        self._model: Any = None
         self._traced: Traced | None = None
+        self._open = contextlib.ExitStack()
+        self._lowering: Lowering | None = None
+        self._lowered: Lowered | None = None
+        self._simulated: dict[tuple[int, int | None, bool | None], Estimate] = {}
 
     def estimate(self, request: EstimateStep) -> Estimated:
         """Return the estimate of one batch size."""
+        traced = self._trace(request)
+        # Without a card nobody knows which program it will be.
+        jit = request.jit == "on" if request.card is None else None
+        key = (request.batch_size, request.threads, jit)
+        if key not in self._simulated:
+            simulation = Simulation(traced, threads=request.threads)
+            self._simulated[key] = estimate(simulation, request.batch_size, jit=jit)
+        found = self._simulated[key]
+        if request.card is not None:
+            found = estimate_on_card(
+                self._model,
+                request.card,
+                found,
+                lower=lambda: self._lower(request),
+                jit=request.jit,
+                plugin=request.plugin,
+                missing=request.missing,
+                brief=request.brief,
+            )
+        return Estimated(found, traced.workload)
+
+    def _trace(self, request: EstimateStep) -> Traced:
         key = (request.spec, request.kind)
         if self._traced is None or self._key != key:
             cap_memory(request.ram_bytes)
             forget_names()
-            model, _ = build_model(request.spec)
-            self._traced = trace_step(model, kind=request.kind, spec=request.spec)
+            self._open.close()
+            self._lowering = self._lowered = None
+            self._simulated = {}
+            with keeping_auto():
+                self._model, _ = build_model(request.spec)
+            self._traced = trace_step(self._model, kind=request.kind, spec=request.spec)
             self._key = key
-        simulation = Simulation(self._traced, threads=request.threads)
-        found = estimate(simulation, request.batch_size, jit=request.jit)
-        return Estimated(found, self._traced.workload)
+        return self._traced
+
+    def _lower(self, request: EstimateStep) -> Lowered:
+        """Return the step for XLA; the same for every card."""
+        if self._lowering is None:
+            traced = lowering(self._model, kind=request.kind, spec=request.spec)
+            self._lowering = self._open.enter_context(traced)
+        if self._lowered is None or self._lowered.batch_size != request.batch_size:
+            self._lowered = self._lowering.at(request.batch_size)
+        return self._lowered
 
 
 def cap_memory(limit_bytes: int | None) -> None:

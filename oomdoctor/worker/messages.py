@@ -13,6 +13,9 @@ import msgspec
 
 from oomdoctor.facts import Estimate, Workload
 from oomdoctor.model.spec import ModelSpec
+from oomdoctor.xla.cards import Card
+from oomdoctor.xla.plugin import Plugin
+from oomdoctor.xla.program import Jit
 
 Outcome = Literal["fits", "oom", "died"]
 
@@ -95,15 +98,23 @@ class Fit(msgspec.Struct, tag=True):
 
 
 class EstimateStep(msgspec.Struct, tag=True):
-    """Build a model, trace a step and simulate it. Needs no `Load`."""
+    """Build a model, trace a step and simulate or compile it. Needs no `Load`."""
 
     spec: ModelSpec
     batch_size: int
     kind: str = "train"
-    jit: bool = False
+    jit: Jit = "auto"
     threads: int | None = None
     ram_bytes: int | None = None
     """What the process may take to build the model; None is no limit."""
+    card: Card | None = None
+    """Where it will run; None is no GPU, or none that is known."""
+    plugin: Plugin | None = None
+    """XLA's compiler for cards."""
+    missing: str = ""
+    """Why there is none."""
+    brief: bool = False
+    """Compile once at most."""
 
 
 Request = Load | GuessSize | DigestModel | Fit | EstimateStep

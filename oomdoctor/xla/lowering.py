@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomdoctor.errors import UsageError
+from oomdoctor.model.spec import ModelSpec
 from oomdoctor.xla.errors import NotCompilable
 
 PROGRAM = "step"
@@ -103,18 +104,21 @@ class Lowering:
 
 
 @contextlib.contextmanager
-def lowering(model: Any, *, kind: str = "train", batch: Any = None) -> Iterator[Lowering]:
+def lowering(
+    model: Any, *, kind: str = "train", spec: ModelSpec | None = None, batch: Any = None
+) -> Iterator[Lowering]:
     """Trace a model's step for XLA.
 
     Args:
         model: A live Keras model on the TensorFlow backend; compiled, unless `kind` is `predict`.
         kind: `train`, `evaluate` or `predict`.
+        spec: What is known of the model and of its data.
         batch: What the step is fed, as `tf.TensorSpec` with a free first dimension. Derived from
             the model where None.
     """
     from oomdoctor.estimate.keras_model import traced_function
 
-    with traced_function(model, kind=kind, batch=batch, jit=True) as concrete:
+    with traced_function(model, kind=kind, spec=spec, batch=batch, jit=True) as concrete:
         yield Lowering(model, concrete)
 
 

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomdoctor.xla.errors import PluginMissing, PluginUnsupported
+from oomdoctor.xla.errors import PluginMissing, PluginUnsupported, XlaError
 
 PACKAGE = "jax-cuda12-pjrt"
 MODULE = "jax_plugins.xla_cuda12"
@@ -88,3 +88,11 @@ def find_plugin() -> Plugin:
     if not sys.platform.startswith("linux"):
         raise PluginMissing("XLA's compiler for GPUs is only available for Linux.")
     raise PluginMissing(f"XLA's compiler for GPUs is not installed: {HOW}")
+
+
+def plugin_or_reason() -> tuple[Plugin | None, str]:
+    """Return the compiler, or None and one sentence that says why there is none."""
+    try:
+        return find_plugin(), ""
+    except XlaError as error:
+        return None, str(error)

@@ -133,7 +133,7 @@ def test_without_models_tensorflow_is_not_imported(project):
         ("[[models]]\nmodle = 'a:b'", "an entry of models has no model"),
         ("[[models]]\nmodel = 'a:b'\nbatch-sizes = [2]", "Did you mean batch-size?"),
         ("[[models]]\nmodel = 'a:b'\nbatch-size = [0]", "0 is not a whole number from 1 on"),
-        ("[[models]]\nmodel = 'a:b'\njit = 'yes'", "is neither true nor false"),
+        ("[[models]]\nmodel = 'a:b'\njit = 'yes'", "is not one of auto, on, off"),
         ("scripts = [1]", "scripts is a list of paths"),
         ("tolerance = 'some'\ndatasets = ['arrays']", "is not a tolerance: write 5% or 0.05"),
         ("machine = ['colab-t5']\ndatasets = ['arrays']", "did you mean 'colab-t4'"),

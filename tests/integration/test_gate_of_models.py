@@ -30,6 +30,7 @@ baseline = "base.json"
 [[models]]
 model = "app:build"
 batch-size = [8, 16]
+jit = "off"
 """
 
 
@@ -58,8 +59,8 @@ def test_a_pull_request_that_raises_the_peak_fails_and_shows_the_layers(tmp_path
     assert "the same" in told
     recorded = json.loads((tmp_path / "base.json").read_text())
     assert [peak["subject"] for peak in recorded["peaks"]] == [
-        "app:build, batch 16",
-        "app:build, batch 8",
+        "app:build, batch 16, without XLA",
+        "app:build, batch 8, without XLA",
     ]
     assert {peak["threads"] for peak in recorded["peaks"]} == {os.cpu_count()}
     # Recorded on a machine with more threads: simulated with as many.
@@ -82,7 +83,7 @@ def test_a_pull_request_that_raises_the_peak_fails_and_shows_the_layers(tmp_path
     ) == pytest.approx(growth["growth_bytes"], abs=1024)
 
     told = (tmp_path / "told.txt").read_text()
-    assert "What changed in app:build, batch 8" in told
+    assert "What changed in app:build, batch 8, without XLA" in told
     assert "second" in told
     assert all(len(line) <= 80 for line in told.splitlines())
 

@@ -105,7 +105,7 @@ def test_the_command_compares_with_a_card(folder, run_here):
     report = json.loads(large.stdout)
     jsonschema.validate(report, SCHEMA)
     assert (large.returncode, report["verdict"]) == (0, "fits")
-    small = run_here(*args, "--vram", "20MiB")
+    small = run_here(*args, "--vram", "12MiB")
     report = json.loads(small.stdout)
     assert (small.returncode, report["verdict"]) == (1, "does_not_fit")
     fired = {f["remedy"] for f in report["findings"] if f["outcome"] == "fired"}

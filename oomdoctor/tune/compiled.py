@@ -1,0 +1,112 @@
+"""Compiles batch sizes for a card until the largest that fits is known. Nothing is run.
+
+A compiled step takes the same every time, so no size is tried twice and none in a fresh process.
+Recomputation bends the line over sizes, so the answer is always a size that was compiled. A size
+fits if the upper end of its interval does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from oomdoctor.facts import Estimate, SizeTrial, Tuning
+from oomdoctor.tune.search import Goal, Run, largest, next_size
+from oomdoctor.tune.tuner import DEFAULT_CAP, DEFAULT_GUESS, Failed, Wanted, Watch
+
+MOST = 6
+"""Compilations of one search."""
+
+TOLERANCE = 0.05
+"""Part of the memory for batches that may stay unused when the search ends."""
+
+FIXED = ("weights", "gradients", "optimizer")
+
+
+class NotCompiled(Exception):
+    """The step would not run as XLA's program, or that could not be compiled."""
+
+    def __init__(self, estimate: Estimate) -> None:
+        super().__init__(estimate.reason)
+        self.estimate = estimate
+
+
+def tune_by_compiling(
+    compiled: Callable[[int], Estimate],
+    wanted: Wanted,
+    *,
+    compiler: str,
+    guess: int | None = None,
+    deadline: float | None = None,
+    watch: Watch | None = None,
+) -> Tuning | Failed:
+    """Return the largest batch size whose compiled step fits, or what was compiled if none does.
+
+    Args:
+        compiled: Compiles a size.
+        wanted: What is looked for. Intervals take the place of its margin.
+        compiler: Which one, such as `XLA 0.9.0`.
+        guess: Where to look first.
+        deadline: When the search ends with the largest size so far, by `time.monotonic()`.
+        watch: Called with each size that was compiled.
+
+    Raises:
+        NotCompiled: If a size is not XLA's program.
+    """
+    goal = Goal(
+        target_bytes=wanted.budget_bytes,
+        minimum=wanted.minimum,
+        maximum=wanted.maximum or max(DEFAULT_CAP, wanted.minimum, wanted.multiple_of),
+        multiple_of=wanted.multiple_of,
+        tolerance=TOLERANCE,
+    )
+    found: dict[int, Estimate] = {}
+    runs: list[Run] = []
+    trials: list[SizeTrial] = []
+    is_late, held = False, 0
+    while len(runs) < MOST and not is_late:
+        size = next_size(runs, goal, guess=guess or DEFAULT_GUESS, held_bytes=held)
+        if size is None:
+            break
+        if len(runs) == MOST - 1 and largest(runs) is None:
+            size = goal.first * goal.multiple_of  # the last that may show that one fits
+        began = time.monotonic()
+        estimate = compiled(size)
+        if estimate.program != "xla":
+            raise NotCompiled(estimate)
+        fits = estimate.high_bytes <= goal.target_bytes
+        found[size] = estimate
+        held = held or sum(size for part, size in estimate.parts if part in FIXED)
+        runs.append(Run(batch_size=size, fits=fits, peak_bytes=estimate.high_bytes))
+        trials.append(
+            SizeTrial(
+                batch_size=size,
+                outcome="fits" if fits else "oom",
+                peak_bytes=estimate.peak_bytes,
+                seconds=time.monotonic() - began,
+            )
+        )
+        if watch is not None:
+            watch(trials[-1])
+        is_late = deadline is not None and time.monotonic() >= deadline
+    best = largest(runs)
+    if best is None:
+        return Failed(tuple(trials), is_late and min(found, default=0) > wanted.minimum)
+    return Tuning(
+        batch_size=best,
+        peak_bytes=found[best].peak_bytes,
+        budget_bytes=wanted.budget_bytes,
+        target_bytes=found[best].high_bytes,
+        trials=tuple(trials),
+        limited_by=_limited_by(best, goal, wanted, is_late=is_late),
+        is_verified=True,
+        device=found[best].device,
+        compiled_by=compiler,
+        notes=found[best].notes,
+    )
+
+
+def _limited_by(best: int, goal: Goal, wanted: Wanted, *, is_late: bool) -> str:
+    if best + goal.multiple_of > goal.maximum:
+        return "default_cap" if wanted.maximum is None else "max_batch_size"
+    return "time" if is_late else "memory"

@@ -1,0 +1,170 @@
+"""The peak of a step on a card: the program that Keras would run there, compiled for it.
+
+Where XLA has no answer, the estimate of TensorFlow's executor stands in, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from oomdoctor.errors import OomDoctorError
+from oomdoctor.facts import Estimate, OtherProgram
+from oomdoctor.probe.versions import installed_versions
+from oomdoctor.units import GIB, MIB, format_bytes
+from oomdoctor.xla.buffers import Assignment
+from oomdoctor.xla.cache import compile_or_recall
+from oomdoctor.xla.cards import Card
+from oomdoctor.xla.compiler import Compiled
+from oomdoctor.xla.errors import PluginMissing
+from oomdoctor.xla.held import Held, held_at_peak
+from oomdoctor.xla.lowering import Lowered
+from oomdoctor.xla.plugin import Plugin, note_on_tensorflow
+from oomdoctor.xla.program import Jit, Program, choose_program
+
+LOW, HIGH = 0.97, 1.03
+"""How far the memory that XLA plans lay from the memory that was measured, at most: ten models on
+XLA for CPUs, where both can be had (`tests/benchmarks/xla_formula.py`)."""
+
+SMALL_BYTES = 4 * MIB
+"""The allocator rounds each block, and a step brings its random state and its counters."""
+
+CUDNN_SHARE, CUDNN_MOST = 2.25, 4 * GIB
+"""Without a card no algorithm is chosen for a convolution, so the program has no scratch for it.
+The largest that cuDNN knows for the usual 3×3 filters, Winograd's, holds a transformed input of 36
+numbers for each 16 (Lavin and Gray, arXiv:1509.09308). XLA gives no algorithm more than
+`xla_gpu_redzone_scratch_max_megabytes`, 4096, while it tries them."""
+
+CUDNN = "cuDNN's scratch"
+NEXT_BATCH = "the next batch"
+
+INSTEAD = "XLA's memory is not known: the figure is that of the same step without XLA."
+
+_CONVOLUTION = b"\x12\x0bconvolution"
+"""An instruction's opcode, the second field, in a serialised program."""
+
+
+def estimate_on_card(
+    model: Any,
+    card: Card,
+    executor: Estimate,
+    *,
+    lower: Callable[[], Lowered],
+    jit: Jit = "auto",
+    plugin: Plugin | None = None,
+    missing: str = "",
+    brief: bool = False,
+) -> Estimate:
+    """Return the estimate of the program that Keras would run on a card.
+
+    Args:
+        model: The compiled model.
+        card: The card; it need not be there.
+        executor: The estimate of the same step without XLA.
+        lower: Translates the step for XLA; called only where it is needed.
+        jit: As for `choose_program`.
+        plugin: The compiler; None where there is none.
+        missing: Why there is none, in one sentence.
+        brief: Whether to compile once at most: what recomputing saves takes a second time.
+    """
+    program = choose_program(model, jit=jit)
+    executor = replace(executor, reason=program.reason)
+    if not program.is_xla:
+        return executor
+    try:
+        if plugin is None:
+            raise PluginMissing(missing)
+        return _compiled(card, executor, program, lower(), plugin, brief=brief)
+    except OomDoctorError as error:
+        return replace(executor, notes=(*executor.notes, str(error), INSTEAD))
+
+
+def allowances_for(lowered: Lowered, memory: Assignment, held: Held) -> tuple[tuple[str, int], ...]:
+    """Return what a compiled program does not tell, at most."""
+    found = []
+    if _CONVOLUTION in lowered.hlo:
+        largest = max((tensor.bytes for tensor in held.tensors), default=0)
+        found.append((CUDNN, min(int(CUDNN_SHARE * largest), CUDNN_MOST)))
+    # TensorFlow queues a step and goes on, so the next batch is copied while the step runs.
+    inputs = {n for n, known in enumerate(lowered.arguments) if known.part == "inputs"}
+    given = [buffer for buffer in memory.buffers if buffer.kind == "argument"]
+    found.append((NEXT_BATCH, sum(buffer.bytes for buffer in given if buffer.argument in inputs)))
+    return tuple((name, size) for name, size in found if size)
+
+
+def _compiled(
+    card: Card,
+    executor: Estimate,
+    program: Program,
+    lowered: Lowered,
+    plugin: Plugin,
+    *,
+    brief: bool,
+) -> Estimate:
+    compiled = compile_or_recall(lowered.hlo, card, plugin=plugin)
+    held = held_at_peak(compiled.memory, lowered)
+    allowances = allowances_for(lowered, compiled.memory, held)
+    peak = compiled.peak_bytes
+    allowed = sum(size for _, size in allowances)
+    without = None if brief else _without_recomputation(compiled, lowered, card, plugin)
+    return Estimate(
+        batch_size=lowered.batch_size,
+        peak_bytes=peak,
+        low_bytes=int(peak * LOW),
+        high_bytes=int(peak * HIGH) + SMALL_BYTES + allowed,
+        parts=held.parts,
+        layers=held.layers,
+        largest_tensor_bytes=max((tensor.bytes for tensor in held.tensors), default=None),
+        origin="compiled",
+        kind=executor.kind,
+        jit=True,
+        assumptions=_assumptions(program, plugin),
+        program="xla",
+        device=card.title,
+        reason=program.reason,
+        allowances=allowances,
+        without_recomputation_bytes=without,
+        other=OtherProgram(
+            program="executor",
+            peak_bytes=executor.peak_bytes,
+            low_bytes=executor.low_bytes,
+            high_bytes=executor.high_bytes,
+        ),
+        notes=_notes(compiled, without),
+    )
+
+
+def _without_recomputation(
+    compiled: Compiled, lowered: Lowered, card: Card, plugin: Plugin
+) -> int | None:
+    """Return the peak if nothing were computed again; XLA does so above 80 % of a card."""
+    if not compiled.recomputes:
+        return None
+    try:
+        plain = compile_or_recall(lowered.hlo, card, without_recomputation=True, plugin=plugin)
+    except OomDoctorError:  # the answer is known; what was saved is beside it
+        return None
+    return plain.peak_bytes
+
+
+def _assumptions(program: Program, plugin: Plugin) -> tuple[str, ...]:
+    said = [
+        f"compiled by XLA's GPU compiler {plugin.version} without a GPU; not seen are "
+        "fragmentation and what choosing algorithms takes for a moment on the card"
+    ]
+    if program.is_assumed:
+        said.append('jit_compile="auto", which a compiled model does not say')
+    return tuple(said)
+
+
+def _notes(compiled: Compiled, without: int | None) -> tuple[str, ...]:
+    notes = []
+    peak = compiled.peak_bytes
+    if without is not None and without > peak:
+        saved = f"{format_bytes(without)} → {format_bytes(peak)}"
+        notes.append(f"XLA recomputes activations to fit: {saved}; that costs time.")
+    elif without is None and compiled.recomputes:
+        notes.append("XLA recomputes activations to fit; that costs time.")
+    on_version = note_on_tensorflow(dict(installed_versions()).get("tensorflow", ""))
+    return tuple(notes + ([on_version] if on_version else []))
