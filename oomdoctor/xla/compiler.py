@@ -49,7 +49,10 @@ FLAGS = (
     # Or the compiler stops before buffers are laid out where the CUDA toolkit is not installed.
     "--xla_gpu_unsafe_fallback_to_driver_on_ptxas_not_found",
 )
-_NO_MEMORY = re.compile(r"bad_alloc|[Oo]ut of memory|annot allocate memory|LLVM ERROR: .*memory")
+_NO_MEMORY = re.compile(
+    r"bad_alloc|MemoryError|failed to map segment|[Oo]ut of memory|annot allocate memory"
+    r"|LLVM ERROR: .*memory"
+)
 NO_RECOMPUTATION = "--xla_disable_hlo_passes=rematerialization"
 
 

@@ -43,13 +43,13 @@ def cnn_at_32(cnn):
 
 @pytest.fixture(scope="session")
 def deep_step():
-    """A step that takes the compiler more than a second: forty dense layers."""
+    """A step that takes the compiler several seconds: many dense layers."""
     import keras
     from keras import layers
 
     from oomdoctor.xla.lowering import lowering
 
-    dense = [layers.Dense(64, activation="gelu") for _ in range(40)]
+    dense = [layers.Dense(64, activation="gelu") for _ in range(120)]
     model = keras.Sequential([layers.Input((64,)), *dense])
     model.compile(optimizer="adam", loss="mse")
     with lowering(model) as traced:
