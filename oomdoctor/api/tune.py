@@ -300,16 +300,17 @@ def _failure(
     failed: Any, model: Any, facts: Facts, budget: int, options: TuneOptions
 ) -> OomDoctorError:
     """Return the error that says why there is no answer."""
-    if not failed.trials and failed.out_of_time:
+    tried = [trial.batch_size for trial in failed.trials]
+    if failed.out_of_time and not failed.is_hopeless:
+        so_far = f" ({min(tried)} samples do not)" if tried else ""
         return UsageError(
-            f"No batch size was run within {options.max_seconds:g} s: allow more with "
-            "max_seconds= (on the command line: --time)."
+            f"No batch size that fits was found within {options.max_seconds:g} s{so_far}: allow "
+            "more with max_seconds= (on the command line: --time)."
         )
-    if not failed.trials:
+    if not tried:
         return UsageError("No batch size is between the smallest and the largest allowed.")
     report = _remedies(model, facts, budget, options)
-    smallest = min(trial.batch_size for trial in failed.trials)
-    smallest = options.min_batch_size if failed.is_hopeless else smallest
+    smallest = options.min_batch_size if failed.is_hopeless else min(tried)
     titles = [finding.fix.title for finding in report.findings if finding.fix and _helps(finding)]
     unique = list(dict.fromkeys(titles))[:MAX_REMEDIES]
     what = f"Not even a batch of {smallest} trains in {format_bytes(budget)}."
