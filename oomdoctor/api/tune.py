@@ -86,12 +86,14 @@ def suggest_batch_size(
     objective: str = "largest",
     max_seconds: float | None = DEFAULT_SECONDS,
     cache: bool = True,
+    jit: str | bool = "auto",
 ) -> BatchSize:
     """Return the largest batch size that trains within the memory there is.
 
     The model is trained with `fit`, on random data, in a process of its own, under TensorFlow's own
     allocator with that much memory. The model itself is only read. Only a size that was run is
-    ever returned.
+    ever returned. For a `machine` with a GPU, and without `data`, sizes are compiled for that card
+    by XLA instead, where Keras would do so, and only a size that was compiled is returned.
 
     Example:
         >>> import oomdoctor
@@ -120,6 +122,8 @@ def suggest_batch_size(
         max_seconds: When this time is over, the largest size that was run so far is returned.
             None searches to the end.
         cache: Whether an answer that was found before, for the same question, will do.
+        jit: Whether XLA compiles the step on the GPU of `machine`: `auto` decides as Keras would,
+            `off` runs sizes.
 
     Raises:
         DoesNotFitError: Not even the smallest size fits; its `report` has the remedies.
@@ -135,6 +139,7 @@ def suggest_batch_size(
         objective=objective,
         max_seconds=max_seconds,
         cache=cache,
+        jit=jit_of(jit),
         how_trained={"input_shape": input_shape, "optimizer": optimizer, "loss": loss},
     )
     report = tune_report(model, data, options)
@@ -215,6 +220,7 @@ def _compiled(
     if plugin is None:
         return (missing,)
     jit = jit_of(options.jit)
+    wanted = replace(wanted, margin=options.margin or 0.0)
     with estimating(model, kind="train", **options.how_trained) as estimated:
         executor, workload = estimated(FIRST_BATCH)
         try:

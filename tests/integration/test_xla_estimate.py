@@ -191,6 +191,19 @@ def test_the_gate_compiles_for_each_card(run, folder):
     assert devices == ["Tesla T4", "NVIDIA GeForce RTX 3060 Laptop GPU"]
 
 
+def test_the_gate_says_once_that_the_compiler_is_missing(run, folder, monkeypatch):
+    monkeypatch.setattr(*HIDDEN)
+    (folder / "oomdoctor.toml").write_text(
+        'machine = ["t4", "colab-t4"]\n[[models]]\nmodel = "cardmodels:small"\n'
+    )
+    try:
+        told = " ".join(run("check").out.split())
+    finally:
+        (folder / "oomdoctor.toml").unlink()
+
+    assert told.count("pip install 'oomdoctor[xla]'") == 1
+
+
 def test_a_live_model_is_compiled_for_a_card_and_left_alone(folder):
     namespace = {"__name__": "cardmodels"}
     exec((folder / "cardmodels.py").read_text(), namespace)
