@@ -120,13 +120,17 @@ def test_strings_inside_are_one_sentence():
 
 
 def test_a_length_that_is_not_known_is_asked_for():
+    import tensorflow as tf
     from keras import layers
 
     model = _model(
         layers.Input((None, 8)), layers.Conv1D(4, 3), layers.GlobalMaxPooling1D(), layers.Dense(1)
     )
 
-    with lowering(model) as traced, pytest.raises(UsageError, match=r"fixed shape.*TensorSpec"):
+    with pytest.raises(UsageError, match="no fixed size"), lowering(model):
+        pass
+    batch = (tf.TensorSpec((None, None, 8)), tf.TensorSpec((None, 1)))
+    with lowering(model, batch=batch) as traced, pytest.raises(UsageError, match="fixed shape"):
         traced.at(8)
 
 
