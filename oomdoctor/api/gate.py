@@ -100,7 +100,16 @@ def combined(command: str, reports: tuple[Report, ...]) -> Report:
     judged = [report.verdict for report in reports if report.target is not None]
     verdict = min(judged, key=_WORST_FIRST.index, default="unknown")
     parts = tuple(_with_verdict(report) for report in reports)
-    return Report(command=command, verdict=verdict, facts=Facts(), parts=parts)
+    # Why a figure is not XLA's is news for the whole, and mostly the same for every model.
+    estimates = [part.facts.estimate for part in parts if part.facts.estimate is not None]
+    notes = [note for known in estimates if known.program == "executor" for note in known.notes]
+    return Report(
+        command=command,
+        verdict=verdict,
+        facts=Facts(),
+        parts=parts,
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _data_reports(data: DataPlan, plan: Plan, progress: Any) -> Iterator[Report]:

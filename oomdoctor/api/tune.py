@@ -34,9 +34,6 @@ CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 
 DEFAULT_SECONDS = 60.0
 
-FIRST_BATCH = 32
-"""What the executor is simulated with, to know where to compile first."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
@@ -86,12 +83,14 @@ def suggest_batch_size(
     objective: str = "largest",
     max_seconds: float | None = DEFAULT_SECONDS,
     cache: bool = True,
+    jit: str | bool = "auto",
 ) -> BatchSize:
     """Return the largest batch size that trains within the memory there is.
 
     The model is trained with `fit`, on random data, in a process of its own, under TensorFlow's own
     allocator with that much memory. The model itself is only read. Only a size that was run is
-    ever returned.
+    ever returned. For a `machine` with a GPU, and without `data`, sizes are compiled for that card
+    by XLA instead, where Keras would do so, and only a size that was compiled is returned.
 
     Example:
         >>> import oomdoctor
@@ -120,6 +119,8 @@ def suggest_batch_size(
         max_seconds: When this time is over, the largest size that was run so far is returned.
             None searches to the end.
         cache: Whether an answer that was found before, for the same question, will do.
+        jit: Whether XLA compiles the step on the GPU of `machine`: `auto` decides as Keras would,
+            `off` runs sizes.
 
     Raises:
         DoesNotFitError: Not even the smallest size fits; its `report` has the remedies.
@@ -135,6 +136,7 @@ def suggest_batch_size(
         objective=objective,
         max_seconds=max_seconds,
         cache=cache,
+        jit=jit_of(jit),
         how_trained={"input_shape": input_shape, "optimizer": optimizer, "loss": loss},
     )
     report = tune_report(model, data, options)
@@ -160,9 +162,10 @@ def tune_report(
     _check(options)
     began = time.monotonic()
     require("tensorflow", extra="tensorflow", purpose="to run a training step")
+    from oomdoctor.api.tune_compiled import compile_sizes
     from oomdoctor.tune.cache import keep
     from oomdoctor.tune.trials import Trials
-    from oomdoctor.tune.tuner import tune
+    from oomdoctor.tune.tuner import Failed, tune
 
     machine = probe_machine(machine=options.machine)
     samples = None if data is None else _samples(data)
@@ -176,9 +179,12 @@ def tune_report(
     deadline = None if options.max_seconds is None else began + options.max_seconds
     why_run: tuple[str, ...] = ()
     if options.may_compile(machine, data):
-        compiled = _compiled(model, machine, wanted, options, deadline, watch)
+        compiled = compile_sizes(model, machine, wanted, options, deadline, watch)
         if isinstance(compiled, Report):
             return compiled
+        if isinstance(compiled, Failed):
+            facts = Facts(machine=machine, versions=installed())
+            raise _failure(compiled, model, facts, wanted.budget_bytes, options)
         why_run = compiled
     with Trials(spec, budget_bytes=wanted.budget_bytes, deadline=deadline) as trials:
         question = question_of(spec, wanted, trials.digest) if options.cache else None
@@ -196,41 +202,6 @@ def tune_report(
         found = replace(found, limited_by="host RAM")
     notes = (*why_run, *found.notes, *(samples.notes if samples else ()))
     found = replace(found, replicas=options.replicas, notes=tuple(dict.fromkeys(notes)))
-    return conclude("tune", replace(facts, tuning=found), rules=())
-
-
-def _compiled(
-    model: Any,
-    machine: Machine,
-    wanted: Any,
-    options: TuneOptions,
-    deadline: float | None,
-    watch: Callable[[SizeTrial], None] | None,
-) -> Report | tuple[str, ...]:
-    """Return the search by compiling as a report, or why sizes are run instead."""
-    from oomdoctor.tune.compiled import NotCompiled, tune_by_compiling
-    from oomdoctor.xla.plugin import plugin_or_reason
-
-    plugin, missing = plugin_or_reason()
-    if plugin is None:
-        return (missing,)
-    jit = jit_of(options.jit)
-    with estimating(model, kind="train", **options.how_trained) as estimated:
-        executor, workload = estimated(FIRST_BATCH)
-        try:
-            found = tune_by_compiling(
-                lambda size: estimated(size, jit=jit, machine=machine, brief=True)[0],
-                wanted,
-                compiler=f"XLA {plugin.version}",
-                guess=executor.largest_batch(wanted.budget_bytes),
-                deadline=deadline,
-                watch=watch,
-            )
-        except NotCompiled as other:
-            return tuple(filter(None, (other.estimate.reason, *other.estimate.notes[:1])))
-    facts = Facts(machine=machine, workload=workload, versions=installed())
-    if not isinstance(found, Tuning):
-        raise _failure(found, model, facts, wanted.budget_bytes, options)
     return conclude("tune", replace(facts, tuning=found), rules=())
 
 

@@ -44,7 +44,7 @@ def tune_by_compiling(
 
     Args:
         compiled: Compiles a size.
-        wanted: What is looked for. Intervals take the place of its margin.
+        wanted: What is looked for. Its margin comes on top of what intervals leave free.
         compiler: Which one, such as `XLA 0.9.0`.
         guess: Where to look first.
         deadline: When the search ends with the largest size so far, by `time.monotonic()`.
@@ -54,7 +54,7 @@ def tune_by_compiling(
         NotCompiled: If a size is not XLA's program.
     """
     goal = Goal(
-        target_bytes=wanted.budget_bytes,
+        target_bytes=int(wanted.budget_bytes * (1 - wanted.margin)),
         minimum=wanted.minimum,
         maximum=wanted.maximum or max(DEFAULT_CAP, wanted.minimum, wanted.multiple_of),
         multiple_of=wanted.multiple_of,

@@ -1,6 +1,7 @@
 """Estimates for a card: XLA's program with the real compiler, and what stands in for it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 import oomdoctor
 import oomdoctor.report
 from oomdoctor.cli import main
+from oomdoctor.errors import DoesNotFitError
 
 pytestmark = pytest.mark.tensorflow
 
@@ -191,6 +193,19 @@ def test_the_gate_compiles_for_each_card(run, folder):
     assert devices == ["Tesla T4", "NVIDIA GeForce RTX 3060 Laptop GPU"]
 
 
+def test_the_gate_says_once_that_the_compiler_is_missing(run, folder, monkeypatch):
+    monkeypatch.setattr(*HIDDEN)
+    (folder / "oomdoctor.toml").write_text(
+        'machine = ["t4", "colab-t4"]\n[[models]]\nmodel = "cardmodels:small"\n'
+    )
+    try:
+        told = " ".join(run("check").out.split())
+    finally:
+        (folder / "oomdoctor.toml").unlink()
+
+    assert told.count("pip install 'oomdoctor[xla]'") == 1
+
+
 def test_a_live_model_is_compiled_for_a_card_and_left_alone(folder):
     namespace = {"__name__": "cardmodels"}
     exec((folder / "cardmodels.py").read_text(), namespace)
@@ -224,3 +239,11 @@ def test_tune_runs_what_xla_would_not_and_says_why(run):
     tuning = json.loads(run(*tune, "--no-cache", "--format", "json").out)["tuning"]
     assert tuning["compiled_by"] is None
     assert "memory runs on cuDNN" in tuning["notes"][0]
+
+
+def test_tune_says_what_was_compiled_where_nothing_fits(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    card = oomdoctor.probe_machine(machine="t4")
+    gpu = replace(card.gpus[0], free_bytes=card.gpus[0].reserved_bytes + 2**20)
+    with pytest.raises(DoesNotFitError, match=r"Not even a batch of 1 trains in 1\.00 MiB"):
+        oomdoctor.suggest_batch_size("cardmodels:small", machine=replace(card, gpus=(gpu,)))

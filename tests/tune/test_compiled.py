@@ -40,7 +40,10 @@ def bent(size):
 @pytest.mark.parametrize("guess", [None, 1, 20, 170, 4000])
 def test_the_answer_was_compiled_and_fits_and_a_little_more_does_not(peak, guess):
     found = tune_by_compiling(
-        compiled_with(peak), Wanted(budget_bytes=BUDGET), compiler="XLA 0.9.0", guess=guess
+        compiled_with(peak),
+        Wanted(margin=0, budget_bytes=BUDGET),
+        compiler="XLA 0.9.0",
+        guess=guess,
     )
 
     sizes = {trial.batch_size: trial.outcome for trial in found.trials}
@@ -53,18 +56,26 @@ def test_the_answer_was_compiled_and_fits_and_a_little_more_does_not(peak, guess
 
 
 def test_what_limits_the_size_is_said():
-    wanted = Wanted(budget_bytes=BUDGET, maximum=64)
+    wanted = Wanted(margin=0, budget_bytes=BUDGET, maximum=64)
     found = tune_by_compiling(compiled_with(straight), wanted, compiler="XLA", guess=500)
     assert (found.batch_size, found.limited_by) == (64, "max_batch_size")
     late = tune_by_compiling(
-        compiled_with(straight), Wanted(budget_bytes=BUDGET), compiler="XLA", deadline=0.0
+        compiled_with(straight), Wanted(margin=0, budget_bytes=BUDGET), compiler="XLA", deadline=0.0
     )
     assert (len(late.trials), late.limited_by) == (1, "time")
 
 
+def test_a_margin_stays_free():
+    wanted = Wanted(budget_bytes=BUDGET, margin=0.2)
+    found = tune_by_compiling(compiled_with(straight), wanted, compiler="XLA")
+    assert found.target_bytes <= 0.8 * BUDGET
+
+
 def test_where_nothing_fits_the_smallest_size_was_compiled():
     found = tune_by_compiling(
-        compiled_with(lambda size: 20_000 + size), Wanted(budget_bytes=BUDGET), compiler="XLA"
+        compiled_with(lambda size: 20_000 + size),
+        Wanted(margin=0, budget_bytes=BUDGET),
+        compiler="XLA",
     )
     assert isinstance(found, Failed)
     assert min(trial.batch_size for trial in found.trials) == 1
@@ -74,6 +85,6 @@ def test_another_program_is_not_compiled():
     with pytest.raises(NotCompiled, match="why"):
         tune_by_compiling(
             compiled_with(straight, program="executor"),
-            Wanted(budget_bytes=BUDGET),
+            Wanted(margin=0, budget_bytes=BUDGET),
             compiler="XLA",
         )
