@@ -24,7 +24,8 @@ def estimator():
         yield found
 
 
-def test_one_process_estimates_any_model_at_any_batch_size(estimator, spec_of):
+def test_one_process_estimates_any_model_at_any_batch_size(estimator, spec_of, monkeypatch):
+    monkeypatch.delitem(sys.modules, "measured_models", raising=False)  # of other tests
     small, workload = estimator.estimate(spec_of("conv"), 32)
     large, _ = estimator.estimate(spec_of("conv"), 64)
     alone, _ = estimator.estimate(spec_of("conv"), 64, kind="predict")
