@@ -10,7 +10,7 @@ from oomdoctor.units import format_bytes
 _RAN = {"fits": "trains", "oom": "out of memory", "died": "died"}
 _COMPILED = {"fits": "fits", "oom": "does not fit"}
 _LIMITS = {
-    "memory": "VRAM: a larger batch would not leave the margin free",
+    "memory": "VRAM; a slightly larger batch may fit: the search ends within about a tenth",
     "max_batch_size": "the largest size that was allowed",
     "default_cap": "the default cap; max_batch_size= (--max-batch-size) allows more",
     "samples": "the data: it has no more samples",
