@@ -97,6 +97,5 @@ def _tell(line: Progress, trial: SizeTrial) -> None:
     what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
         trial.outcome, "died"
     )
-    how = "in a fresh process" if trial.is_fresh else "under the limit"
-    tell(f"batch {trial.batch_size}, {how}: {what}{seconds}")
+    tell(f"batch {trial.batch_size}: {what}{seconds}")
     line.update("Looking for the largest batch size")

@@ -18,8 +18,6 @@ class SizeTrial:
     seconds: float | None
     """What the trial took, starting and tracing included."""
     samples_per_second: float | None = None
-    is_fresh: bool = False
-    """Whether it was trained with `fit` in a fresh process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -38,8 +36,6 @@ class Tuning(Readable):
     limited_by: str = "memory"
     """`memory`, `max_batch_size`, `default_cap`, `samples`, `host RAM`, `time` or, for the fastest,
     `speed`."""
-    is_verified: bool = False
-    """Whether it, or a larger size, was trained with `fit` in a fresh process."""
     replicas: int = 1
     device: str | None = None
     compiled_by: str | None = None

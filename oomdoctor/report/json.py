@@ -120,7 +120,6 @@ def plain_tuning(tuning: Tuning) -> dict[str, Any]:
         "target_bytes": tuning.target_bytes,
         "objective": tuning.objective,
         "limited_by": tuning.limited_by,
-        "verified": tuning.is_verified,
         "replicas": tuning.replicas,
         "device": tuning.device,
         "compiled_by": tuning.compiled_by,

@@ -46,9 +46,7 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
     """Return what limits the size, how sure that is, and what to do for a larger batch."""
     target = format_bytes(tuning.target_bytes)
     by_running = (
-        f"trained with fit in a fresh process, with {target}; {_left(tuning)} margin"
-        if tuning.is_verified
-        else f"trained with {target}, but not yet in a fresh process; {_left(tuning)} margin"
+        f"trained with fit in a fresh process, in {target}; a margin of {_left(tuning)} is left"
     )
     lines = [
         Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
@@ -93,8 +91,6 @@ def trials_table(tuning: Tuning) -> Table:
     def row(trial: SizeTrial) -> tuple[str, ...]:
         fits = trial.outcome == "fits"
         outcome = words[trial.outcome]
-        if trial.is_fresh:
-            outcome = f"{outcome} (fresh process)"
         speed = trial.samples_per_second
         return (
             f"{trial.batch_size:,}",

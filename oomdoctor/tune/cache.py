@@ -25,7 +25,7 @@ import msgspec
 
 from oomdoctor.facts import SizeTrial, Tuning
 
-FORMAT = 3
+FORMAT = 4
 """Part of every question: answers of another format, or found in another way, do not count."""
 
 MAX_FILES = 200

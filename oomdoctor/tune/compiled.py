@@ -1,8 +1,8 @@
 """Compiles batch sizes for a card until the largest that fits is known. Nothing is run.
 
-A compiled step takes the same every time, so no size is tried twice and none in a fresh process.
-Recomputation bends the line over sizes, so the answer is always a size that was compiled. A size
-fits if the upper end of its interval does.
+A compiled step takes the same every time, so no margin is left for chance. Recomputation bends the
+line over sizes, so the answer is always a size that was compiled. A size fits if the upper end of
+its interval does.
 """
 
 from __future__ import annotations
@@ -99,7 +99,6 @@ def tune_by_compiling(
         target_bytes=found[best].high_bytes,
         trials=tuple(trials),
         limited_by=_limited_by(best, goal, wanted, is_late=is_late),
-        is_verified=True,
         device=found[best].device,
         compiled_by=compiler,
         notes=found[best].notes,

@@ -2,7 +2,8 @@
 
 Memory grows with the batch along a line, nearly: what is held without a batch and one measured peak
 give the line, and the next size is where it meets the limit. A size that does not fit is an upper
-bound; if the line does not hold (fragmentation is not on it), the bracket is halved.
+bound. Where the line led to one, the next size is in the middle half of the bracket: fragmentation
+is not on the line.
 
 The same search serves sizes that are run and sizes that are compiled.
 """
@@ -119,28 +120,20 @@ def _next_unit(runs: Sequence[Run], goal: Goal, guess: int, held_bytes: int) -> 
         below = high - high * min(failures, 3) // 4
         below = below if predicted is None else min(predicted, below)
         return min(max(below, goal.first), high - 1)
-    stride = max(1, int(goal.tolerance / 2 * low))
     if low >= goal.last or (high is not None and high - low <= max(1, goal.bracket * high)):
         return None
     peak = next(run.peak_bytes for run in runs if run.batch_size == low and run.fits)
     if goal.tolerance and peak is not None and peak >= goal.less(goal.tolerance, held_bytes):
         return None
-    most = goal.last if high is None else high - 1
-    if high is not None and (predicted is None or not runs[-1].fits):
-        is_led_astray = predicted is None or not low < predicted <= most
-        return (low + high) // 2 if is_led_astray or _alike(runs) > 1 else predicted
-    if predicted is None:
-        return min(most, 2 * low)
-    step = max(predicted - low, stride)
-    if _alike(runs) > 2:  # the line is too steep here, and would lead on by single samples
-        step = max(step, 2 * (low - runs[-2].batch_size))
-        step = step if high is None else min(step, (high - low) // 2)
-    return min(low + step, most)
-
-
-def _alike(runs: Sequence[Run]) -> int:
-    """Return how many runs ended alike in a row, up to the last."""
-    return next((n for n, run in enumerate(reversed(runs)) if run.fits != runs[-1].fits), len(runs))
+    stride = max(1, int(goal.tolerance / 2 * low))
+    if high is None:
+        return min(2 * low if predicted is None else max(predicted, low + stride), goal.last)
+    if predicted is None or predicted >= high:
+        return (low + high) // 2
+    if runs[-1].fits:
+        return min(max(predicted, low + stride), high - 1)
+    quarter = max(1, (high - low) // 4)
+    return min(max(predicted, low + quarter), high - quarter)
 
 
 def _predicted(runs: Sequence[Run], goal: Goal, held_bytes: int) -> int | None:

@@ -1,7 +1,7 @@
-"""The trials of one search, in worker processes.
+"""The trials of one search, each in a worker process of its own.
 
-A process serves until a size does not fit; what that leaves in memory would disturb the next. On a
-CPU its pool is larger than the budget, so that a size that does not fit is known within a second
+What a size leaves in memory would disturb the next: the user's program will not have run it. On a
+CPU the pool is larger than the budget, so that a size that does not fit is known within a second
 (`worker/memory_limit.py`).
 """
 
@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from types import TracebackType
 
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.runner.runner import Runner
 from oomdoctor.worker.messages import Fit, Guessed, Trial
 
-EPOCHS, STEPS = 3, 4
-FRESH_EPOCHS = 6
+EPOCHS, STEPS = 6, 4
 """Which ops overlap in threads is chance, and a small network took 170 MiB in one step and 299 in
-the next. So a size trains for several short epochs, more in a fresh process."""
+the next. So a size trains for several short epochs."""
 
-SECONDS, FRESH_SECONDS = 5.0, 10.0
+SECONDS = 10.0
 """Then no further step begins: large models take long for each, and differ less."""
 
 GRACE_SECONDS = 2.0
@@ -45,6 +43,7 @@ class Trials:
             deadline: When everything must be over, by `time.monotonic()`.
         """
         self._deadline = deadline
+        self._has_trained = False
         self._runner = Runner(
             spec,
             limit_bytes=budget_bytes,
@@ -71,29 +70,29 @@ class Trials:
         """Return what the estimate says of steps near a limit."""
         return self._runner.guess_growth(limit_bytes)
 
-    def run(self, batch_size: int, *, limit_bytes: int, fresh: bool, last: int = 0) -> Trial:
+    def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
         """Train a size under a limit.
 
         Args:
             batch_size: Samples in a batch, over all replicas.
             limit_bytes: What the allocator may hand out.
-            fresh: Whether it must be in a fresh process.
             last: Samples in the last batch of an epoch; 0 if that is not known.
+            alone: Whether in a process in which no other size was trained.
         """
-        if fresh:
+        if self._has_trained and alone:
             self._runner.close()
-        is_fresh = not self._runner.is_started
+        self._has_trained = True
         request = Fit(
             batch_size,
             limit_bytes=limit_bytes,
-            epochs=FRESH_EPOCHS if is_fresh else EPOCHS,
+            epochs=EPOCHS,
             steps=STEPS,
             reorder=self.reorders,
             last=last,
             seconds=self._seconds(),
-            training_seconds=FRESH_SECONDS if is_fresh else SECONDS,
+            training_seconds=SECONDS,
         )
-        return replace(self._runner.fit(request), is_fresh=is_fresh)
+        return self._runner.fit(request)
 
     def _seconds(self) -> float | None:
         if self._deadline is None:

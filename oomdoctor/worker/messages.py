@@ -43,8 +43,6 @@ class Trial:
     notes: tuple[str, ...] = ()
     was_killed: bool = False
     """Whether the kernel ended the process: the machine's own memory ran out."""
-    is_fresh: bool = False
-    """Whether nothing was run before it in its process."""
     is_hopeless: bool = False
     """Whether the model alone does not fit: then no batch size does."""
     timed_out: bool = False

@@ -44,13 +44,12 @@ class WithoutEstimate(Trials):
         return Guessed()
 
 
-class WithoutFreshProcess(Trials):
-    """Takes the first process's word."""
+class OneProcess(Trials):
+    """Runs sizes in one process until one does not fit."""
 
-    def run(self, batch_size: int, *, limit_bytes: int, fresh: bool, last: int = 0) -> Trial:
-        if fresh:
-            return Trial(batch_size, "fits")
-        return super().run(batch_size, limit_bytes=limit_bytes, fresh=False, last=last)
+    def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
+        del alone
+        return super().run(batch_size, limit_bytes=limit_bytes, last=last, alone=False)
 
 
 class WithoutReordering(Trials):
@@ -59,23 +58,16 @@ class WithoutReordering(Trials):
     reorders = False
 
 
-class OnlyFreshProcesses(Trials):
-    """Runs every size in a fresh process."""
-
-    def run(self, batch_size: int, *, limit_bytes: int, fresh: bool, last: int = 0) -> Trial:
-        del fresh
-        return super().run(batch_size, limit_bytes=limit_bytes, fresh=True, last=last)
-
-
 VARIANTS: dict[str, tuple[Callable[..., Trials], dict[str, Any]]] = {
     "as it is": (Trials, {}),
     "no estimate": (WithoutEstimate, {}),
-    "no fresh process": (WithoutFreshProcess, {}),
+    "one process": (OneProcess, {}),
     "no reordering": (WithoutReordering, {}),
-    "only fresh processes": (OnlyFreshProcesses, {}),
-    "margin 0.04": (Trials, {"margin": 0.04}),
-    "margin 0.15": (Trials, {"margin": 0.15}),
+    "margin 0.01": (Trials, {"margin": 0.01}),
+    "margin 0.10": (Trials, {"margin": 0.10}),
 }
+BEFORE = "one process, the winner once more alone"
+"""The search as it was before each size had a process of its own; its rows are kept."""
 
 
 def search(variant: str, name: str) -> dict[str, Any]:
@@ -86,13 +78,12 @@ def search(variant: str, name: str) -> dict[str, Any]:
     began = time.monotonic()
     with trials_class(spec, budget_bytes=budget) as trials:
         found: Any = tune(trials, Wanted(budget_bytes=budget, **options))
-    run = [t for t in found.trials if t.seconds and t.seconds > 0.01]
     return {
         "variant": variant,
         "model": name,
         "answer": getattr(found, "batch_size", 0),
-        "trials": len(run),
-        "ooms": sum(trial.outcome != "fits" for trial in run),
+        "trials": len(found.trials),
+        "ooms": sum(trial.outcome != "fits" for trial in found.trials),
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -133,11 +124,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("variants", nargs="*")
     parser.add_argument("--models", nargs="*", default=list(tune_models.LIMITS_MIB))
+    parser.add_argument("--known", action="store_true", help="run nothing: print what is known")
     given = parser.parse_args()
     variants = given.variants or list(VARIANTS)
-    rows = {(v, name): answer_of(v, name) for v in variants for name in given.models}
+    known = {(row["variant"], row["model"]): row for row in read()}
+    asked = [(v, name) for v in variants for name in given.models]
+    if given.known:
+        asked = [key for key in asked if key in known]
+    rows = {key: known.get(key) or answer_of(*key) for key in asked}
     fails = {
-        key: [not ran for ran in tune_truth.trains(key[1], int(row["answer"]), stop=False)]
+        key: [not ran for ran in trains_of(key[1], int(row["answer"]), known=given.known)]
         for key, row in rows.items()
     }
     print("| variant | model | answer | ÷ largest | fails | trials | OOMs | s |")
@@ -149,20 +145,29 @@ def main() -> None:
             f"| {variant} | {name} | {row['answer']} | {part:.2f} | {failed} | {row['trials']} "
             f"| {row['ooms']} | {float(row['seconds']):.0f} |"
         )
-    print("\n| variant | ÷ largest, median (least) | fails | trials (most) | OOMs | seconds |")
-    print("|---|---|---|---|---|---|")
+    print("\n| variant | models | ÷ largest (least) | fails | trials (most) | OOMs | seconds |")
+    print("|---|---|---|---|---|---|---|")
     for variant in variants:
         of = [(name, row) for (v, name), row in rows.items() if v == variant]
+        if not of:
+            continue
         parts = [int(row["answer"]) / (largest_known(name) or 1) for name, row in of]
         ran = [one for name, _ in of for one in fails[variant, name]]
         numbers = {c: [float(row[c]) for _, row in of] for c in ("trials", "ooms", "seconds")}
         print(
-            f"| {variant} | {statistics.median(parts):.2f} ({min(parts):.2f}) "
+            f"| {variant} | {len(of)} | {statistics.median(parts):.2f} ({min(parts):.2f}) "
             f"| {sum(ran)} of {len(ran)} "
             f"| {statistics.median(numbers['trials']):.1f} ({max(numbers['trials']):.0f}) "
             f"| {statistics.median(numbers['ooms']):.1f} "
             f"| {statistics.median(numbers['seconds']):.0f} |"
         )
+
+
+def trains_of(name: str, size: int, *, known: bool) -> list[bool]:
+    """Return whether processes train a size; only those that did before, if so asked."""
+    if known:
+        return tune_truth.known(name, size)
+    return tune_truth.trains(name, size, stop=False)
 
 
 if __name__ == "__main__":

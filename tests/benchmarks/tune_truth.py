@@ -41,16 +41,22 @@ LEAST_STEPS, SECONDS = 10, 10
 def trains(name: str, size: int, *, processes: int = PROCESSES, stop: bool = True) -> list[bool]:
     """Return whether each of four fresh processes trains a size; a failure stops, if asked to."""
     limit = tune_models.LIMITS_MIB[name]
-    known = [row["trains"] == "1" for row in read() if _is_of(row, name, limit, size)]
+    found = known(name, size)
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        while len(known) < processes and (all(known) or not stop):
-            count = min(AT_A_TIME, processes - len(known))
-            found = list(pool.map(lambda _: _trains_once(name, limit, size), range(count)))
+        while len(found) < processes and (all(found) or not stop):
+            count = min(AT_A_TIME, processes - len(found))
+            more = list(pool.map(lambda _: _trains_once(name, limit, size), range(count)))
             with KEPT.open("a", newline="") as file:
-                for one in found:
-                    csv.writer(file).writerow([name, limit, size, len(known), int(one)])
-                    known.append(one)
-    return known[:processes]
+                for one in more:
+                    csv.writer(file).writerow([name, limit, size, len(found), int(one)])
+                    found.append(one)
+    return found[:processes]
+
+
+def known(name: str, size: int) -> list[bool]:
+    """Return what is known of a size."""
+    limit = tune_models.LIMITS_MIB[name]
+    return [row["trains"] == "1" for row in read() if _is_of(row, name, limit, size)]
 
 
 def read() -> list[dict[str, str]]:
