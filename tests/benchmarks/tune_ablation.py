@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,19 @@ class WithoutReordering(Trials):
     reorders = False
 
 
+class HighestPeak(Trials):
+    """Is led by the highest peak of all steps."""
+
+    def run(self, batch_size: int, **how: Any) -> Trial:
+        return replace(super().run(batch_size, **how), step_peaks=())
+
+
 VARIANTS: dict[str, tuple[Callable[..., Trials], dict[str, Any]]] = {
     "as it is": (Trials, {}),
     "no estimate": (WithoutEstimate, {}),
     "one process": (OneProcess, {}),
     "no reordering": (WithoutReordering, {}),
+    "the highest peak leads": (HighestPeak, {}),
     "margin 0.01": (Trials, {"margin": 0.01}),
     "margin 0.10": (Trials, {"margin": 0.10}),
 }

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -215,6 +216,19 @@ def test_a_process_that_the_kernel_ends_ran_out_of_host_ram():
     found = tune(machine, Wanted(budget_bytes=BUDGET, margin=0))
 
     assert (found.batch_size, found.limited_by) == (100, "host RAM")
+
+
+def test_a_single_step_that_took_more_does_not_end_the_search():
+    class Busy(Line):
+        def run(self, size, **how):
+            trial = super().run(size, **how)
+            usual = trial.peak_bytes
+            high = min(int(1.3 * usual), how["limit_bytes"])
+            return replace(trial, peak_bytes=high, step_peaks=(usual, usual, high, usual))
+
+    found = tune(Busy(), Wanted(budget_bytes=BUDGET))
+
+    assert found.batch_size == tune(Line(), Wanted(budget_bytes=BUDGET)).batch_size
 
 
 def test_multiples_are_kept():
