@@ -29,7 +29,6 @@ from oomdoctor.profile.census import count_now_and_then
 from oomdoctor.profile.inside import Inside
 from oomdoctor.profile.spawn import Settings
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 8
 WATCH = """
 import sys, time
 from oomdoctor.probe.container import ContainerMeter
@@ -78,7 +77,7 @@ def switches(inside):
     return lambda: put(hooked), lambda: put(plain)
 
 
-def measure(units, steps, inside, on, off, watcher, memory):
+def measure(units, steps, rounds, inside, on, off, watcher, memory):
     model = keras.Sequential([keras.layers.Dense(units, "relu") for _ in range(4)])
     model.add(keras.layers.Dense(1))
     model.compile("sgd", "mse")
@@ -86,7 +85,7 @@ def measure(units, steps, inside, on, off, watcher, memory):
     off()
     model.fit(x, y, batch_size=64, verbose=0)
     seconds, processor = {True: [], False: []}, {True: [], False: []}
-    for turn in range(2 * ROUNDS):
+    for turn in range(2 * rounds):
         recorded = turn % 4 in (0, 3)  # with, without, without, with: drift hits both
         (on if recorded else off)()
         inside.is_paused = not recorded
@@ -100,6 +99,7 @@ def measure(units, steps, inside, on, off, watcher, memory):
 
 
 def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     folder = tempfile.mkdtemp()
     inside = Inside(Settings(folder=folder, began=time.monotonic(), pythonpath=None))
     on, off = switches(inside)
@@ -109,7 +109,7 @@ def main():
     try:
         for units, steps in ((256, 300), (1024, 60)):
             memory = oomdoctor.MemoryCallback()
-            seconds, processor = measure(units, steps, inside, on, off, watcher, memory)
+            seconds, processor = measure(units, steps, rounds, inside, on, off, watcher, memory)
             plain, recorded = (statistics.median(seconds[kind]) for kind in (False, True))
             cpu = [statistics.median(processor[kind]) for kind in (False, True)]
             print(
