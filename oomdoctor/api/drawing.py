@@ -19,9 +19,11 @@ class Drawing:
     def html(self, value: Any) -> str:
         """Return the same for a notebook."""
         from oomdoctor.report import html
+        from oomdoctor.report.page.figures import figures_of_value
         from oomdoctor.report.views import view_of
 
-        return html.render(view_of(_shown(value)))
+        shown = _shown(value)
+        return html.render(view_of(shown), figures_of_value(shown))
 
     def plain(self, value: Any) -> dict[str, Any]:
         """Return the same as plain JSON values."""

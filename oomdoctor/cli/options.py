@@ -12,7 +12,7 @@ from oomdoctor.units import MAX_DIGITS, parse_image_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
+FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github", "gitlab")
 
 
 class CommandLineOption(click.Option):
@@ -174,7 +174,7 @@ def output_options(function: Function) -> Function:
             cls=CommandLineOption,
             metavar="FILE",
             type=click.Path(dir_okay=False, writable=True),
-            help="Write there instead of to the terminal.",
+            help="Write to a file; page.html is written as an HTML page.",
         ),
         click.option(
             "--format",

@@ -54,11 +54,21 @@ def show(
         also: More formats, each with its file.
         rules: Folders with more rules, whose pages some formats quote.
     """
+    format_ = _format_of(output, format_)
     draw = partial(_rendered, value, verbose=verbose, fail_on=fail_on, rules=rules)
     for extra, file in also:
         write(draw(extra, colour=False), file, format_=extra)
     colour = format_ == "text" and output is None and wants_colour(sys.stdout)
     write(draw(format_, colour=colour), output, format_=format_, colour=colour)
+
+
+def _format_of(output: str | None, format_: str) -> str:
+    """Return the format; a file that is named like a page is one, unless another is asked for."""
+    if output is None or not output.lower().endswith((".html", ".htm")) or format_ != "text":
+        return format_
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source("format_")
+    return format_ if source is click.core.ParameterSource.COMMANDLINE else "html"
 
 
 def _rendered(
@@ -83,10 +93,10 @@ def _rendered(
         listing = listing_of(_as_report(value), fail_on=fail_on, rules=quoted)
         rendered: str = renderer.render(listing)
         return rendered
-    if format_ == "page":
+    if format_ == "html":
         from oomdoctor.report import page
 
-        return page.render(_as_report(value))
+        return page.render(_as_report(value), verbose=verbose)
     from oomdoctor.report import text
     from oomdoctor.report.views import view_of
 

@@ -18,7 +18,7 @@ from oomdoctor.errors import InputError, OomDoctorError, UsageError
 if TYPE_CHECKING:
     from oomdoctor.findings import Report
 
-REPORTS = {"report.json": "json", "report.txt": "text", "report.html": "page"}
+REPORTS = {"report.json": "json", "report.txt": "text", "report.html": "html"}
 
 
 class _Passing(click.Command):
@@ -166,7 +166,7 @@ def _compare(one: str, other: str, output: str | None, *, format_: str, verbose:
             f"{folder} cannot be made ({error.strerror}): give another --output."
         ) from error
     page = folder / "comparison.html"
-    _show_beside(report, page, format_="page")
+    _show_beside(report, page, format_="html")
     show(report, format_=format_, output=None, verbose=verbose)
     tell(f"The page is {page}.")
 

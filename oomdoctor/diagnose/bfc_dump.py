@@ -30,6 +30,7 @@ _BAR = re.compile(r"[*_x]{50,100}\s*$")
 _PASSED_OVER = ("Bin (", "Next region of size", "Chunk State:", "| Requested Size:")
 _MOST_SIZES = 4096
 _MOST_PLACES = 6
+_MOST_RUNS = 2048
 
 
 class DumpReader:
@@ -45,6 +46,9 @@ class DumpReader:
         self._stats: dict[str, int] = {}
         self._summed: Counter[int] = Counter()
         self._single: Counter[int] = Counter()
+        self._runs: list[tuple[int, int]] = []
+        self._used_sizes: Counter[int] = Counter()
+        self._free_sizes: Counter[int] = Counter()
         self._free_total: int | None = None
         self._free_largest: int | None = None
         self._bar: str | None = None
@@ -64,6 +68,11 @@ class DumpReader:
             chunks=tuple(sorted(chunks.items(), reverse=True)),
             free_total_bytes=self._free_total,
             free_largest_bytes=self._free_largest,
+            runs=tuple(self._runs),
+            sizes=tuple(
+                (2**power, self._used_sizes[power], self._free_sizes[power])
+                for power in sorted(self._used_sizes | self._free_sizes)
+            ),
             bar=self._bar,
             places=tuple(self._places),
         )
@@ -118,12 +127,22 @@ class DumpReader:
         if one is None:
             return "Next region" in text
         size = int(one[2])
-        if one[1] == "Free":
+        is_free = one[1] == "Free"
+        self._place(size, is_free=is_free)
+        if is_free:
             self._free_total = (self._free_total or 0) + size
             self._free_largest = max(self._free_largest or 0, size)
         elif len(self._single) < _MOST_SIZES:
             self._single[size] += 1
         return True
+
+    def _place(self, size: int, *, is_free: bool) -> None:
+        """Put a chunk behind those before it; of very many, neighbours become one."""
+        (self._free_sizes if is_free else self._used_sizes)[max(0, size.bit_length() - 1)] += 1
+        self._runs.append((size, 0 if is_free else size))
+        if len(self._runs) > _MOST_RUNS:
+            pairs = zip(self._runs[::2], [*self._runs[1::2], (0, 0)], strict=False)
+            self._runs = [(one + other, used + more) for (one, used), (other, more) in pairs]
 
     def _statistics(self, line: int, text: str) -> bool:
         found = _STATS.findall(text)

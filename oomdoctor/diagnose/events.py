@@ -61,6 +61,10 @@ class Dump:
     free_total_bytes: int | None = None
     """The sum of free chunks, where the chunks were printed one by one."""
     free_largest_bytes: int | None = None
+    runs: tuple[tuple[int, int], ...] = ()
+    """Pairs of bytes and of those in use, by address, where the chunks were printed one by one."""
+    sizes: tuple[tuple[int, int, int], ...] = ()
+    """Power of two, chunks in use, chunks that are free."""
     bar: str | None = None
     """The map of memory: `*` used, `x` wasted, `_` free."""
     places: tuple[Place, ...] = ()

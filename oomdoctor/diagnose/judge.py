@@ -72,6 +72,7 @@ def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
         batch_size=meaning.batch_size,
         fitting_batch=meaning.fitting_batch,
         holders=meaning.holders if chosen.cause in DEVICE_CAUSES else (),
+        memory_map=meaning.memory_map if chosen.cause in DEVICE_CAUSES else None,
         notes=(*_notes(chosen, log, request, meaning), *log.notes),
         **fields,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from oomdoctor.diagnose.events import Frame, Log
+from oomdoctor.diagnose.events import Dump, Frame, Log
 from oomdoctor.diagnose.request import Request
+from oomdoctor.facts import MemoryMap
 from oomdoctor.units import format_bytes
 
 _LIBRARY = re.compile(
@@ -90,6 +91,7 @@ class Meaning:
     batch_size: int | None = None
     fitting_batch: int | None = None
     holders: tuple[tuple[str, int], ...] = ()
+    memory_map: MemoryMap | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -110,6 +112,7 @@ def explain(log: Log, request: Request, batch_size: int | None = None) -> Meanin
         batch_size=size,
         fitting_batch=fitting,
         holders=_holders(log, request),
+        memory_map=_memory_map(request.dump),
         notes=tuple(notes),
     )
 
@@ -209,6 +212,18 @@ def _holders(log: Log, request: Request) -> tuple[tuple[str, int], ...]:
         like = ", as large as the one that failed" if item and size == _rounded(item) else ""
         held.append((f"{count} {chunks} of {format_bytes(size)}{like}", size * count))
     return tuple(sorted(held, key=lambda pair: -pair[1])[:5])
+
+
+def _memory_map(dump: Dump | None) -> MemoryMap | None:
+    """The chunks by address, where the dump shows all that the allocator held."""
+    if dump is None or not dump.runs:
+        return None
+    used = sum(used for _, used in dump.runs)
+    if dump.in_use_bytes and used < 0.95 * dump.in_use_bytes:
+        return None  # a dump that was cut off
+    return MemoryMap(
+        runs=dump.runs, sizes=dump.sizes, largest_free_bytes=dump.free_largest_bytes or 0
+    )
 
 
 def _buffers(log: Log) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oomdoctor.comparison import Comparison
-from oomdoctor.facts.diagnosis import Diagnosis, OtherCause
+from oomdoctor.facts.diagnosis import Diagnosis, MemoryMap, OtherCause
 from oomdoctor.facts.estimate import Estimate, LayerBytes, OtherProgram, verdict_of
 from oomdoctor.facts.footprint import Feeding, Footprint, GroupFootprint, Stage
 from oomdoctor.facts.growth import Growth, LayerGrowth
@@ -38,6 +38,7 @@ __all__ = [
     "LayerGrowth",
     "Machine",
     "Memory",
+    "MemoryMap",
     "OtherCause",
     "OtherProgram",
     "Scripts",

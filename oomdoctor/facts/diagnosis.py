@@ -16,6 +16,17 @@ class OtherCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMap:
+    """The chunks of an allocator when it failed, from its dump."""
+
+    runs: tuple[tuple[int, int], ...]
+    """Pairs of bytes and of those in use, by address; in a long dump neighbours are summed up."""
+    sizes: tuple[tuple[int, int, int], ...]
+    """Chunks by size: the power of two they begin at, how many are in use, how many are free."""
+    largest_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Why a run died, by its log or its exception."""
 
@@ -48,4 +59,6 @@ class Diagnosis:
     """The largest batch that could fit by arithmetic on what is known: an estimate."""
     holders: tuple[tuple[str, int], ...] = ()
     """Pairs of who holds the memory and bytes, the largest first."""
+    memory_map: MemoryMap | None = None
+    """None where the log does not show every chunk."""
     notes: tuple[str, ...] = ()

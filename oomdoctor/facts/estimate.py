@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from oomdoctor._show import Readable
 
+FIXED_PARTS = frozenset(("weights", "gradients", "optimizer"))
+"""Parts of a step's peak that no batch changes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
@@ -78,6 +81,28 @@ class Estimate(Readable):
     """The peak if XLA did not compute values again to save memory; None where it does not."""
     other: OtherProgram | None = None
     notes: tuple[str, ...] = ()
+
+    def line(self) -> tuple[int, int] | None:
+        """Return bytes at any batch, and bytes for each sample, as far as they can be predicted.
+
+        Where only one batch was compiled, weights, gradients and optimizer state are taken to stay
+        and the rest to grow with the batch. None where nothing grows, or nothing is known.
+        """
+        if self.fixed_bytes is not None and self.per_sample_bytes:
+            return self.fixed_bytes, self.per_sample_bytes
+        fixed = sum(size for part, size in self.parts if part in FIXED_PARTS)
+        each = (self.peak_bytes - fixed) // max(1, self.batch_size)
+        if not self.parts or self.fixed_bytes is not None or each <= 0:
+            return None
+        return self.peak_bytes - each * self.batch_size, each
+
+    def predicted_batch(self, budget_bytes: int) -> int | None:
+        """Return the largest batch whose upper bound stays within a budget, along `line`."""
+        line = self.line()
+        if line is None or not self.peak_bytes:
+            return None
+        within = budget_bytes * self.peak_bytes // max(self.high_bytes, 1)
+        return max(0, (within - line[0]) // line[1])
 
     def largest_batch(self, budget_bytes: int) -> int | None:
         """Return the largest batch whose upper bound stays within a budget, along the line.

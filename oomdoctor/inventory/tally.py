@@ -6,6 +6,7 @@ array `x_train`, the shards `part-*.npy`. Files that differ only in digits are o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -101,6 +102,8 @@ class _Group:
     shapes: dict[Shape, int] = field(default_factory=dict)
     whole_shapes: dict[Shape, int] = field(default_factory=dict)
     shapes_are_all: bool = True
+    octaves: dict[int, int] = field(default_factory=dict)
+    """Half octaves of the number of elements → samples; at most 128, whatever is read."""
     largest: tuple[int, Shape, str] | None = None
     smallest: tuple[int, Shape] | None = None
     classes: dict[str, int] = field(default_factory=dict)
@@ -118,10 +121,22 @@ class _Group:
             self.largest = (size, shape, path)
         if self.smallest is None or size < self.smallest[0]:
             self.smallest = (size, shape)
+        octave = _half_octave(size)
+        self.octaves[octave] = self.octaves.get(octave, 0) + count
         if shape in self.shapes or len(self.shapes) < MAX_DISTINCT_SHAPES:
             self.shapes[shape] = self.shapes.get(shape, 0) + count
         else:
             self.shapes_are_all = False
+
+
+def _half_octave(elements: int) -> int:
+    """Return which half octave a number of elements is in.
+
+    Example:
+        >>> [_half_octave(size) for size in (1, 2, 3, 4, 1024)]
+        [0, 2, 3, 4, 20]
+    """
+    return min(127, int(2 * math.log2(max(1, elements)) + 1e-9))
 
 
 class Tally:
@@ -269,6 +284,11 @@ def _spread(shapes: dict[Shape, int], group: _Group) -> ShapeSpread | None:
             median = shape
             break
     whole = shapes is group.shapes
+    octaves = group.octaves if whole else {}
+    if not whole:
+        for shape, count in shapes.items():
+            octave = _half_octave(element_count(shape))
+            octaves[octave] = octaves.get(octave, 0) + count
     return ShapeSpread(
         smallest=group.smallest[1] if whole else ordered[0],
         median=median,
@@ -276,6 +296,7 @@ def _spread(shapes: dict[Shape, int], group: _Group) -> ShapeSpread | None:
         most_common=max(ordered, key=lambda shape: shapes[shape]),
         distinct=len(shapes),
         is_exact=group.shapes_are_all,
+        sizes=tuple((math.ceil(2 ** (key / 2) - 1e-9), octaves[key]) for key in sorted(octaves)),
     )
 
 

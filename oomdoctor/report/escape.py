@@ -77,9 +77,7 @@ def harmless(text: str, format_: str = "text", *, colour: bool = False) -> str:
         text = "".join(p if n % 2 else _lines(p) for n, p in enumerate(pieces))
     else:
         text = _lines(text)
-    if format_ == "page":
-        return text  # no log, and `::` is part of CSS
-    if format_ == "junit":
+    if format_ in ("junit", "html"):
         return _COMMAND.sub(r"\1&#58;", _SECTION.sub("#&#35;", text))
     command = _FOREIGN_COMMAND if format_ == "github" else _COMMAND
     return command.sub(r"\1: ", _SECTION.sub("## ", text))

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from oomdoctor.report.escape import cleaned
+from oomdoctor.report.page.figures import Figure
+from oomdoctor.report.page.frame import figure_style
 from oomdoctor.report.view import SYMBOLS, Remedy, Table, View
 
+_NOTEBOOK = (
+    "--ink:currentColor;--soft:color-mix(in srgb,currentColor 70%,transparent);"
+    "--line:color-mix(in srgb,currentColor 18%,transparent);--back:transparent;"
+    "--panel:transparent;--free:color-mix(in srgb,currentColor 15%,transparent);"
+    "--link:#2f7de1;--s0:#2f7de1;--s1:#159a8c;--s2:#8f63d8;--s3:#c9750f;--s4:#c44a8b;--s5:#7b8390;"
+    "--good:#2f9a4a;--bad:#d64545;--warn:#b87a12"
+)
+"""Colours that can be read on the light and the dark ground of a notebook, which gives the ink."""
 
-def render(view: View) -> str:
-    """Return the view as HTML that stands alone inside any page."""
+
+def render(view: View, figures: Sequence[Figure] = ()) -> str:
+    """Return the view as HTML that stands alone inside any page.
+
+    Args:
+        view: What is said.
+        figures: What is drawn besides, in place of the tables that say the same.
+    """
     view = cleaned(view)
+    drawn = {figure.identity for figure in figures}
     parts = [f"<p><strong>{SYMBOLS[view.state]} {escape(view.headline)}</strong></p>"]
     if view.lines:
         items = "".join(
@@ -19,7 +37,8 @@ def render(view: View) -> str:
             for line in view.lines
         )
         parts.append(f"<table>{items}</table>")
-    parts += [_table(table) for table in view.tables]
+    parts += [f"<h4>{escape(figure.title)}</h4>{figure.drawn}" for figure in figures]
+    parts += [_table(table) for table in view.tables if table.figure not in drawn]
     if view.places:
         items = "".join(
             f"<li>{SYMBOLS[place.state]} <code>{escape(place.where)}</code> {place.rule}: "
@@ -33,7 +52,8 @@ def render(view: View) -> str:
     if view.notes:
         notes = "".join(f"<li>{escape(note)}</li>" for note in view.notes)
         parts.append(f"<ul>{notes}</ul>")
-    return f'<div class="oomdoctor">{"".join(parts)}</div>'
+    style = f"<style>{figure_style()}</style>" if figures else ""
+    return f'<div class="oomdoctor" style="{_NOTEBOOK}">{style}{"".join(parts)}</div>'
 
 
 def _table(table: Table) -> str:

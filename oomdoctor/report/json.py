@@ -227,7 +227,7 @@ def plain_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     return plain
 
 
-_DIAGNOSIS = tuple(field.name for field in fields(Diagnosis))
+_DIAGNOSIS = tuple(field.name for field in fields(Diagnosis) if field.name != "memory_map")
 
 
 def _plain_lines(lines: tuple[tuple[int, str], ...]) -> list[dict[str, Any]]:

@@ -96,7 +96,10 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
         (f"+ {name}, at most", format_bytes(s), "beside") for name, s in estimate.allowances
     ]
     parts = Table(
-        title="At the peak, by part", headers=("part", "holds", "share"), rows=tuple(by_part)
+        title="At the peak, by part",
+        headers=("part", "holds", "share"),
+        rows=tuple(by_part),
+        figure="layers",
     )
     shown = estimate.layers if verbose else estimate.layers[:MAX_LAYERS]
     rows = [
@@ -112,7 +115,10 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
         rest = sum(layer.bytes_at_peak for layer in hidden)
         rows.append((f"{len(hidden)} more (-v)", format_bytes(rest), share(rest)))
     layers = Table(
-        title="At the peak, by layer", headers=("layer", "holds", "share"), rows=tuple(rows)
+        title="At the peak, by layer",
+        headers=("layer", "holds", "share"),
+        rows=tuple(rows),
+        figure="layers",
     )
     return tuple(table for table in (parts, layers) if table.rows)
 

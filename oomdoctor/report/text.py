@@ -10,7 +10,7 @@ from oomdoctor.report.view import SYMBOLS, Line, Place, Remedy, Table, View
 WIDTH = 80
 MIN_COLUMN = 16
 
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     (
         "samples",
         "on disk",
@@ -95,7 +95,7 @@ def _table(table: Table) -> str:
         rows,
         headers=table.headers,
         tablefmt="simple",
-        colalign=["right" if header in _NUMBERS else "left" for header in table.headers],
+        colalign=["right" if header in NUMBERS else "left" for header in table.headers],
         disable_numparse=True,
     )
     lines = "\n".join("  " + line.rstrip() for line in drawn.splitlines())

@@ -28,6 +28,8 @@ class Table:
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    figure: str | None = None
+    """The figure that shows the same; a page that has it leaves the table out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

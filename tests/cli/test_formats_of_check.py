@@ -66,3 +66,12 @@ def test_a_rule_of_the_team_brings_its_own_help(project):
     driver = json.loads(result.stdout)["runs"][0]["tool"]["driver"]
     assert [rule["id"] for rule in driver["rules"]] == ["TEAM101"]
     assert "our-arrays" in driver["rules"][0]["help"]["markdown"]
+
+
+def test_a_file_that_is_named_like_a_page_is_one_unless_another_format_is_asked_for(project):
+    check(project, "--output", "report.html")
+    assert (project / "report.html").read_text().startswith("<!DOCTYPE html>")
+    check(project, "--output", "plain.html", "--format", "text")
+    assert (project / "plain.html").read_text().startswith("✗")
+    check(project, "--format", "gitlab", "--also", "html=also.html")
+    assert (project / "also.html").read_text().startswith("<!DOCTYPE html>")

@@ -16,8 +16,8 @@ from oomdoctor.profile.conclude import profile_of
 from oomdoctor.profile.store import load
 from oomdoctor.recording import Limit, Phase, Recording
 from oomdoctor.report import page
-from oomdoctor.report.page.chart import MOST_BUCKETS, kept_indices
 from oomdoctor.report.page.markup import data_island, tag
+from oomdoctor.report.page.run.timeline import MOST_BUCKETS, kept_indices
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "profile"))

@@ -28,7 +28,7 @@ from oomdoctor.findings import Report
 
 REPOSITORY = Path(__file__).parents[2]
 RULES = sorted((REPOSITORY / "rules").glob("*/*.toml"))
-FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
+FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github", "gitlab")
 TRIGGERS = re.compile(r"^\s*::(?!(?:error|warning|notice) file=)|##[\w-]*\[", re.MULTILINE)
 HANG_SECONDS = 120
 """Generous: this machine may be busy. Only what hangs takes so long."""

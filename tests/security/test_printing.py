@@ -18,7 +18,7 @@ EVIL = "a\n::error::gotcha\r\x1b[2J\x9b31m\u202e##[error]x ##vso[task.complete]"
 
 TRIGGERS = re.compile(r"^\s*::|##[\w-]*\[", re.MULTILINE)
 OURS = re.compile(r"^::(error|warning|notice) file=[^\n]*$", re.MULTILINE)
-FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "gitlab")
+FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github", "gitlab")
 
 RULE = r'''
 id = "TEAM001"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,13 +15,25 @@ from oomdoctor.report.page.markup import Safe, data_island, join, script, style,
 DATA = "oomdoctor-data"
 
 
-def document(title: str, body: Safe, data: dict[str, Any]) -> str:
+def document(
+    title: str,
+    body: Safe,
+    data: dict[str, Any] | None = None,
+    *,
+    scripts: Sequence[str] = (),
+) -> str:
     """Return a whole page.
 
     The policy in it names our script by its hash: nothing else can run in it, and nothing can be
     fetched, even if a name in the report found a way through the escaping.
+
+    Args:
+        title: What the window is called.
+        body: All that is shown.
+        data: What the scripts draw, as plain values.
+        scripts: Files of this package that run after `base.js`.
     """
-    code = _asset("chart.js") + _asset("page.js")
+    code = "".join(_asset(name) for name in ("base.js", *scripts))
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = tag(
@@ -31,10 +44,16 @@ def document(title: str, body: Safe, data: dict[str, Any]) -> str:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content=f"oomdoctor {__version__}"),
         tag("title", title),
-        style(_asset("page.css")),
+        style(_asset("page.css") + figure_style()),
     )
-    page = tag("body", tag("main", body), data_island(DATA, data), script(code))
+    island = None if data is None else data_island(DATA, data)
+    page = tag("body", tag("main", body), island, script(code), class_="oomdoctor")
     return join(Safe("<!DOCTYPE html>\n"), tag("html", head, page, lang="en"), "\n")
+
+
+def figure_style() -> str:
+    """Return the style of the figures, for a page and for a notebook's cell."""
+    return f".oomdoctor {{\n{_asset('figures.css')}}}\n"
 
 
 @cache

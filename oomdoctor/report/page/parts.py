@@ -83,3 +83,15 @@ def bars(rows: Sequence[tuple[str, int]], whole: int) -> Safe:
 def folded(title: str, *children: Child) -> Safe:
     """Return what is shown on a click."""
     return tag("details", tag("summary", title), join(*children))
+
+
+def tile(label: str, value: str, told: str, extra: Safe | None = None) -> Safe:
+    """Return one figure that matters, with what it is and what to compare it with."""
+    return tag(
+        "div",
+        tag("span", label, class_="label"),
+        tag("strong", value),
+        extra,
+        tag("span", told, class_="told"),
+        class_="tile",
+    )

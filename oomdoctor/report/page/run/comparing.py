@@ -9,12 +9,14 @@ from oomdoctor.report import text
 from oomdoctor.report.escape import cut
 from oomdoctor.report.headline import headline_of
 from oomdoctor.report.of_comparison import row, view_comparison
-from oomdoctor.report.page import chart, frame
+from oomdoctor.report.page import frame
 from oomdoctor.report.page.markup import Safe, join, tag, with_code
 from oomdoctor.report.page.parts import banner, code_block, folded, section
-from oomdoctor.report.page.top import MAX_COMMAND
+from oomdoctor.report.page.run import timeline
+from oomdoctor.report.page.run.top import MAX_COMMAND
 from oomdoctor.report.page.words import duration
 
+SCRIPTS = ("timeline.js", "pointer.js")
 _LOWER_IS_BETTER = ("bytes", "seconds")
 _NEITHER = ("ram_limit_bytes", "device_limit_bytes", "seconds")
 
@@ -31,7 +33,7 @@ def render(report: Report) -> str:
     assert one is not None
     assert other is not None
     head = headline_of(report)
-    charts = chart.comparison_charts(one, other)
+    charts = timeline.comparison_charts(one, other)
     places = [
         tag("div", class_="chart", data_chart=str(number), data_group="run")
         for number in range(len(charts))
@@ -50,7 +52,8 @@ def render(report: Report) -> str:
         folded("The comparison as text, to paste into an issue", code_block(as_text.rstrip())),
         tag("footer", f"oomdoctor {__version__}. This page needs no network."),
     )  # fmt: skip
-    return frame.document("oomdoctor profile --compare", body, {"charts": charts, "step": None})
+    data = {"charts": charts, "step": None}
+    return frame.document("oomdoctor profile --compare", body, data, scripts=SCRIPTS)
 
 
 def _run(letter: str, report: Report) -> Safe:

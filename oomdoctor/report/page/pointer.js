@@ -1,4 +1,4 @@
-// What the pointer and the keys do to the charts, and the copy buttons.
+// What the pointer and the keys do to the timelines.
 
 const LEAST_ZOOM = 1 / 5000;
 
@@ -147,21 +147,6 @@ class Group {
   }
 }
 
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    // A page from a file may not have the clipboard; the old way needs a selection.
-    const area = element("textarea", "", document.body);
-    area.value = text;
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    return done;
-  }
-}
-
 function start() {
   const data = JSON.parse(document.getElementById("oomdoctor-data").textContent);
   const groups = new Map();
@@ -170,13 +155,6 @@ function start() {
     if (!groups.has(key)) groups.set(key, new Group());
     const spec = root.dataset.chart === "step" ? data.step : data.charts[Number(root.dataset.chart)];
     new Chart(root, spec, groups.get(key));
-  }
-  for (const button of document.querySelectorAll("button.copy")) {
-    button.addEventListener("click", async () => {
-      const done = await copy(button.parentNode.querySelector("code").textContent);
-      button.textContent = done ? "Copied" : "Select and copy by hand";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
-    });
   }
 }
 
