@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from oomdoctor.inventory import zips
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.npy_header import HEADER_LIMIT_BYTES, array_part, parse_header
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.inventory.streams import Unpacked, packing_of
 from oomdoctor.units import element_count
@@ -51,7 +52,7 @@ _ARCHIVES = frozenset(("zip", "tar", "gz", "tgz", "bz2", "xz", "7z", "rar", "npz
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield each picture of an archive, the last with a note if there is one, then its arrays."""
-    with sizing("an archive"), open(path, "rb") as file:
+    with sizing("an archive"), open_data(path, size_bytes) as file:
         is_zip = file.read(2) == b"PK"
         seen = _Seen("zip" if is_zip else "tar")
         members = _zip_members(file, size_bytes) if is_zip else _tar_members(file, seen)

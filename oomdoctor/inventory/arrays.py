@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from oomdoctor.inventory import zips
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.npy_header import HEADER_LIMIT_BYTES, array_part, parse_header
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parts import Part, Unreadable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _MEMBER_LIMIT = 100_000
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield the array of a `.npy` file, or each array of a `.npz` file."""
-    with sizing("a NumPy file"), open(path, "rb", buffering=0) as file:
+    with sizing("a NumPy file"), open_data(path, size_bytes, buffered=False) as file:
         head = file.read(_FIRST_READ_BYTES)
         if head[:2] == b"PK":
             yield from _members(path, size_bytes)
@@ -38,7 +39,7 @@ def read(path: str, size_bytes: int) -> Iterator[Part]:
 def _members(path: str, size_bytes: int) -> Iterator[Part]:
     # Given out only when the whole file was found sound, so that a bomb counts for nothing.
     parts = []
-    with open(path, "rb") as file:
+    with open_data(path, size_bytes) as file:
         for member in list(zips.members(file, size_bytes, limit=_MEMBER_LIMIT)):
             if not member.name.endswith(".npy"):
                 continue

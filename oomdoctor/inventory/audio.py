@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING, BinaryIO
 
 from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parts import Part, Unreadable
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _UNTOLD = 0xFFFFFFFF
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield the one recording of a WAV file."""
-    with sizing("a WAV file"), open(path, "rb") as file:
+    with sizing("a WAV file"), open_data(path, size_bytes) as file:
         start = file.read(12)
         if start[:4] not in (b"RIFF", b"RF64") or start[8:12] != b"WAVE":
             raise Unreadable(_DAMAGED)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from oomdoctor.foreign_json import decode
 from oomdoctor.inventory.guard import MAX_AXES
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parts import Unreadable
 
 JSON_LIMIT_BYTES = 16 * 1024 * 1024
@@ -32,7 +33,7 @@ def read_known(path: str, kind: type[Kind], *, limit_bytes: int = JSON_LIMIT_BYT
 
 
 def _content(path: str, limit_bytes: int) -> bytes:
-    with open(path, "rb") as file:
+    with open_data(path) as file:
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
         raise Unreadable(f"description larger than {limit_bytes // 2**20} MiB")

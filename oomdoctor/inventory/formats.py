@@ -119,12 +119,18 @@ def is_not_data(name: str) -> bool:
 
 def folder_reader_for(folder: str) -> str | None:
     """Return the module that reads a whole folder, or None for a plain folder of files."""
+    return folder_reader_by(
+        frozenset(name for name in DESCRIPTIONS if os.path.isfile(os.path.join(folder, name)))
+    )
 
-    def has(name: str) -> bool:
-        return os.path.isfile(os.path.join(folder, name))
 
-    if has("dataset_info.json") and has("features.json"):
+DESCRIPTIONS = ("dataset_info.json", "features.json", ".zarray", ".zgroup", "zarr.json")
+
+
+def folder_reader_by(names: frozenset[str]) -> str | None:
+    """Return the same by the names of files in the folder."""
+    if names >= {"dataset_info.json", "features.json"}:
         return TFDS
-    if has(".zarray") or has(".zgroup") or has("zarr.json"):
+    if names & {".zarray", ".zgroup", "zarr.json"}:
         return ZARR
     return None

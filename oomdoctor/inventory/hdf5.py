@@ -20,6 +20,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from oomdoctor.inventory.address import is_address
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.isolation import clean_environment, python_command
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MISSING = "h5py is needed to read HDF5 files: pip install 'oomdoctor[hdf5]'"
+REMOTE = "HDF5 files are not read from servers: copy them to this machine"
 CRASHED = "crashes or hangs the HDF5 library"
 GIVEN_UP = "not opened: too many files before it hung the HDF5 library"
 
@@ -41,6 +43,8 @@ _WORKER = "oomdoctor.inventory.hdf5_worker:serve"
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield each dataset of a file."""
+    if is_address(path):
+        raise Unreadable(REMOTE)
     if importlib.util.find_spec("h5py") is None:
         raise Unreadable(MISSING)
     with sizing("an HDF5 file"):

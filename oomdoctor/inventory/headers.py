@@ -16,6 +16,14 @@ import os
 import struct
 import sys
 
+TYPE_CHECKING = False  # `typing` would cost each worker process its import
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Shape = tuple[int, int, int, int]
+    Found = tuple[Shape, int] | str | None
+    """Height, width, channels and bits, and stored bytes; or why not; or None: ask Pillow."""
+
 FIRST_BYTES = 4096
 MAX_SEGMENTS = 2000
 """JPEG segments to step over before giving up: real files have under a hundred."""
@@ -44,16 +52,28 @@ class NeedsPillow(Exception):
     """Not one of the formats read here."""
 
 
-def parse_header(data: bytes, size_bytes: int, fd: int | None = None) -> tuple[int, int, int, int]:
+class NeedsMore(HeaderError):
+    """The frame of a JPEG lies beyond the bytes at hand: `at` is where to read on."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(BROKEN)
+        self.at = at
+
+
+def parse_header(
+    data: bytes, size_bytes: int, fd: int | None = None, *, at: int = 0
+) -> tuple[int, int, int, int]:
     """Return height, width, channels and bits per channel.
 
     Args:
         data: The first bytes of the file.
         size_bytes: Size of the whole file, against which the header is checked.
-        fd: Where to read on when a JPEG's frame lies beyond `data`.
+        fd: Where to read on when a JPEG's frame lies beyond `data`. Without it `NeedsMore` is
+            raised.
+        at: Where `data` begins, after `NeedsMore` asked for what lies there.
     """
-    if data[:3] == b"\xff\xd8\xff":
-        shape = _parse_jpeg(data, fd)
+    if at or data[:3] == b"\xff\xd8\xff":
+        shape = _parse_jpeg(data, fd, base=at)
         ratio = MAX_RATIO["other"]
     elif data[:8] == b"\x89PNG\r\n\x1a\n":
         if len(data) < 29 or data[12:16] != b"IHDR" or data[25] not in _PNG_CHANNELS:
@@ -82,13 +102,12 @@ def parse_header(data: bytes, size_bytes: int, fd: int | None = None) -> tuple[i
     return shape
 
 
-def _parse_jpeg(data: bytes, fd: int | None) -> tuple[int, int, int, int]:
-    at = 2
-    base = 0  # offset of `data` in the file
+def _parse_jpeg(data: bytes, fd: int | None, *, base: int) -> tuple[int, int, int, int]:
+    at = 0 if base else 2  # `base` is the offset of `data` in the file
     for _ in range(MAX_SEGMENTS):
         if at + 10 > len(data):
             if fd is None:
-                break
+                raise NeedsMore(base + at)
             base += at
             data = os.pread(fd, FIRST_BYTES, base)
             at = 0
@@ -109,51 +128,72 @@ def _parse_jpeg(data: bytes, fd: int | None) -> tuple[int, int, int, int]:
     raise HeaderError(BROKEN)
 
 
-def read_headers(folder: str, names: list[str]) -> dict[str, object]:
-    """Return the shapes of the named files of one folder, added up.
+def read_headers(folder: str, names: list[str], *, each: bool = False) -> dict[str, object]:
+    """Return the shapes of the named files of one folder, added up as `add_up` says."""
+    folder_fd = os.open(folder, os.O_RDONLY)
+    try:
+        return add_up(_each_file(folder_fd, names), each=each)
+    finally:
+        os.close(folder_fd)
+
+
+def _each_file(folder_fd: int, names: list[str]) -> Iterator[tuple[str, Found]]:
+    open_, read, seek, close = os.open, os.read, os.lseek, os.close
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    for name in names:
+        try:
+            fd = open_(name, flags, dir_fd=folder_fd)
+        except OSError as error:
+            yield name, _reason(error)
+            continue
+        try:
+            data = read(fd, FIRST_BYTES)
+            size = seek(fd, 0, 2)
+            found: Found = parse_header(data, size, fd), size
+        except NeedsPillow:
+            found = None
+        except (HeaderError, OSError) as error:
+            found = _reason(error)
+        finally:
+            close(fd)
+        yield name, found
+
+
+def add_up(found: Iterable[tuple[str, Found]], *, each: bool = False) -> dict[str, object]:
+    """Return what was found in files, added up.
 
     The answer is made of plain values: `shapes` lists height, width, channels, bits, how many
     files have them and the first such name; `stored_bytes` covers all that were sized;
-    `other` names the files that need Pillow; `failed` maps a reason to names.
+    `other` names the files that need Pillow; `failed` maps a reason to names. With `each` there
+    is also what was found in each file, in order.
     """
-    shapes: dict[tuple[int, int, int, int], list[object]] = {}
+    shapes: dict[Shape, list[object]] = {}
     stored = 0
     other: list[str] = []
     failed: dict[str, list[str]] = {}
-    open_, read, seek, close = os.open, os.read, os.lseek, os.close
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-    folder_fd = open_(folder, os.O_RDONLY)
-    try:
-        for name in names:
-            try:
-                fd = open_(name, flags, dir_fd=folder_fd)
-            except OSError as error:
-                failed.setdefault(_reason(error), []).append(name)
-                continue
-            try:
-                data = read(fd, FIRST_BYTES)
-                size = seek(fd, 0, 2)
-                shape = parse_header(data, size, fd)
-                seen = shapes.get(shape)
-                if seen is None:
-                    shapes[shape] = [1, name]
-                else:
-                    seen[0] += 1  # type: ignore[operator]
-                stored += size
-            except NeedsPillow:
-                other.append(name)
-            except (HeaderError, OSError) as error:
-                failed.setdefault(_reason(error), []).append(name)
-            finally:
-                close(fd)
-    finally:
-        close(folder_fd)
-    return {
+    kept: list[object] = []
+    for name, what in found:
+        if each:
+            kept.append([name, what])
+        if what is None:
+            other.append(name)
+        elif isinstance(what, str):
+            failed.setdefault(what, []).append(name)
+        else:
+            shape, size = what
+            seen = shapes.get(shape)
+            if seen is None:
+                shapes[shape] = [1, name]
+            else:
+                seen[0] += 1  # type: ignore[operator]
+            stored += size
+    answer: dict[str, object] = {
         "shapes": [[*shape, *seen] for shape, seen in shapes.items()],
         "stored_bytes": stored,
         "other": other,
         "failed": failed,
     }
+    return {**answer, "each": kept} if each else answer
 
 
 def _reason(error: Exception) -> str:
@@ -164,12 +204,12 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def answer(folder: str, names: list[str]) -> dict[str, object]:
+def answer(folder: str, names: list[str], each: bool = False) -> dict[str, object]:
     """Return what `read_headers` does, or every name as failed where the folder has gone."""
     try:
-        return read_headers(folder, names)
+        return read_headers(folder, names, each=each)
     except OSError as error:
-        return {"shapes": [], "stored_bytes": 0, "other": [], "failed": {_reason(error): names}}
+        return add_up(((name, _reason(error)) for name in names), each=each)
 
 
 def serve() -> None:

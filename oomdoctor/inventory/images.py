@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import subprocess
 import sys
 import warnings
@@ -18,9 +17,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from oomdoctor.inventory import headers
+from oomdoctor.inventory.opening import open_data, size_of
 from oomdoctor.inventory.parts import Unreadable
+from oomdoctor.inventory.walk import Chunk
 
 DTYPE_OF_BITS = {8: "uint8", 16: "uint16", 32: "float32"}
+BITS_OF_DTYPE = {dtype: bits for bits, dtype in DTYPE_OF_BITS.items()}
 
 _CHANNELS = {
     "1": 1,
@@ -86,8 +88,8 @@ def shape_from_bytes(data: bytes) -> tuple[Shape, str] | None:
 def shape_of_file(path: str) -> tuple[Shape, str, int]:
     """Return shape, dtype and stored bytes of a picture in a format that Pillow knows."""
     try:
-        size_bytes = os.stat(path).st_size
-        with open(path, "rb") as file:
+        size_bytes = size_of(path)
+        with open_data(path, size_bytes) as file:
             shape, dtype = _open_with_pillow(file, size_bytes)
     except PermissionError:
         raise Unreadable("permission denied") from None
@@ -154,17 +156,17 @@ class HeaderPool:
         self._free: SimpleQueue[subprocess.Popen[str] | None] = SimpleQueue()
         self._processes: list[subprocess.Popen[str]] = []
 
-    def read(self, folder: str, names: list[str]) -> Future[dict[str, Any]]:
-        """Start reading some files of one folder."""
+    def read(self, chunk: Chunk, names: list[str], *, each: bool = False) -> Future[dict[str, Any]]:
+        """Start reading some images of a chunk."""
         self._seen += len(names)
         if self._seen < self._start_after or self._workers < 2:
             done: Future[dict[str, Any]] = Future()
-            done.set_result(headers.answer(folder, names))
+            done.set_result(headers.answer(chunk.folder, names, each))
             return done
         if self._threads is None:
             self._start()
         assert self._threads is not None
-        return self._threads.submit(self._ask, folder, names)
+        return self._threads.submit(self._ask, chunk.folder, names, each)
 
     def _start(self) -> None:
         for _ in range(self._workers):
@@ -179,12 +181,12 @@ class HeaderPool:
             self._free.put(process)
         self._threads = ThreadPoolExecutor(self._workers)
 
-    def _ask(self, folder: str, names: list[str]) -> dict[str, Any]:
+    def _ask(self, folder: str, names: list[str], each: bool) -> dict[str, Any]:
         process = self._free.get()
         try:
             if process is None or process.stdin is None or process.stdout is None:
                 raise BrokenPipeError
-            process.stdin.write(json.dumps([folder, names]) + "\n")
+            process.stdin.write(json.dumps([folder, names, each]) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
             answer: dict[str, Any] = json.loads(line)
@@ -192,7 +194,7 @@ class HeaderPool:
             # A worker died (killed, or no memory left): this process can do the work as well.
             # None keeps its place, so that nobody waits for a worker that never comes back.
             self._free.put(None)
-            return headers.answer(folder, names)
+            return headers.answer(folder, names, each)
         self._free.put(process)
         return answer
 

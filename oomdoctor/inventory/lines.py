@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oomdoctor.inventory.opening import is_remote
 from oomdoctor.inventory.parts import Unreadable
 from oomdoctor.inventory.streams import Unpacked, packing_of
 
@@ -48,7 +49,9 @@ def count_lines(file: BinaryIO, size_bytes: int) -> Lines:
     # zlib cannot be told from text by two bytes, and nobody packs tables with it.
     if packing and packing != "zlib":
         return _packed(file, size_bytes, packing)
-    if size_bytes <= EXACT_LIMIT_BYTES:
+    # From a server no file is read whole, unless that is all there is to look at.
+    most_bytes = HEAD_BYTES + _SAMPLE_BYTES if is_remote(file) else EXACT_LIMIT_BYTES
+    if size_bytes <= most_bytes:
         return _whole(_text(file.read(EXACT_LIMIT_BYTES)), is_packed=False)
     head = _head(_text(file.read(HEAD_BYTES)))
     blocks = [head]

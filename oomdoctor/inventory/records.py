@@ -8,13 +8,13 @@ several. Checksums of data are not verified.
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
 from oomdoctor.inventory.example import Feature, NotAnExample, parse_example
 from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.opening import is_nearly_spent, open_data, read_at
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.inventory.streams import Unpacked, packing_of
 from oomdoctor.units import DTYPE_BYTES
@@ -50,10 +50,10 @@ class _Walked:
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield one part for the records of a file."""
-    with sizing("a TFRecord file"), open(path, "rb", buffering=0) as file:
+    with sizing("a TFRecord file"), open_data(path, size_bytes, buffered=False) as file:
         head = file.read(12)
         if _is_frame(head):
-            walked = _walk(file.fileno(), size_bytes)
+            walked = _walk(file, size_bytes)
             yield _part(walked, is_compressed=False)
             return
         packing = packing_of(head)
@@ -63,16 +63,20 @@ def read(path: str, size_bytes: int) -> Iterator[Part]:
         yield _part(_walk_packed(file, size_bytes, packing), is_compressed=True)
 
 
-def _walk(descriptor: int, size_bytes: int) -> _Walked:
+def _walk(file: BinaryIO, size_bytes: int) -> _Walked:
     walked = _Walked()
     chosen: list[tuple[int, int]] = []
     stride, position = 1, 0
     near, near_from = b"", 0
+    is_cut_short = False
     while position + 12 <= size_bytes and walked.records < _RECORD_LIMIT:
+        if is_nearly_spent(file):
+            is_cut_short = True
+            break
         at = position - near_from
         if at + 8 > len(near):
             is_small = walked.data_bytes < _SMALL_RECORD_BYTES * max(1, walked.records)
-            near = os.pread(descriptor, _NEAR_BYTES if is_small else 8, position)
+            near = read_at(file, _NEAR_BYTES if is_small else 8, position)
             near_from, at = position, 0
         (length,) = struct.unpack_from("<Q", near, at)
         if position + _FRAME_BYTES + length > size_bytes:
@@ -86,12 +90,12 @@ def _walk(descriptor: int, size_bytes: int) -> _Walked:
         walked.records += 1
         walked.data_bytes += length
         position += _FRAME_BYTES + length
-    if walked.records >= _RECORD_LIMIT:
+    if walked.records >= _RECORD_LIMIT or is_cut_short:
         walked.scale = size_bytes / position
     elif position < size_bytes:
         walked.note = CUT_NOTE
     for start, length in _thin(chosen):
-        walked.looked.append((os.pread(descriptor, min(length, _LOOK_BYTES), start), length))
+        walked.looked.append((read_at(file, min(length, _LOOK_BYTES), start), length))
     return walked
 
 

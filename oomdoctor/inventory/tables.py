@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oomdoctor.inventory.arrow_ipc import read_arrow
 from oomdoctor.inventory.delimited import read_delimited
 from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parquet import read_parquet
 from oomdoctor.inventory.parts import Part, Unreadable
 
@@ -20,7 +21,7 @@ def read(path: str, size_bytes: int) -> Iterator[Part]:
     if not size_bytes:
         raise Unreadable("empty file")
     name = os.path.basename(path).lower()
-    with sizing("a table"), open(path, "rb") as file:
+    with sizing("a table"), open_data(path, size_bytes) as file:
         if name.endswith((".arrow", ".feather", ".ipc")):
             yield read_arrow(file, size_bytes)
         elif ".parquet" in name or name.endswith(".pq"):

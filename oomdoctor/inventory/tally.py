@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from oomdoctor.facts import FileGroup, ShapeSpread, Skipped
 from oomdoctor.inventory.parts import Part
+from oomdoctor.inventory.sampling import StratumRead, interval_of
 from oomdoctor.units import element_count
 
 MAX_DISTINCT_SHAPES = 10_000
@@ -43,6 +45,7 @@ _DIGITS = re.compile(r"\d+")
 _NOT_LETTERS = re.compile(r"[^a-z]+")
 
 Shape = tuple[int, ...]
+_Key = TypeVar("_Key")
 
 
 def words(name: str) -> list[str]:
@@ -96,8 +99,9 @@ class _Group:
     elements: int | None = 0
     low_elements: int = 0
     high_elements: int = 0
-    squares: float = 0.0
-    """Sum of squared elements per file, for the interval when files are sampled."""
+    squares: int = 0
+    """Sum of squared elements per file, for the interval when files are sampled. Whole, so that
+    it is the same in whatever order parts are added up."""
     memory_bytes: int | None = None
     shapes: dict[Shape, int] = field(default_factory=dict)
     whole_shapes: dict[Shape, int] = field(default_factory=dict)
@@ -111,6 +115,59 @@ class _Group:
     is_exact: bool = True
     notes: list[str] = field(default_factory=list)
 
+    def merge(self, other: _Group) -> None:
+        """Add what another group of the same key saw after this one."""
+        self.files += other.files
+        self.samples = _plus(self.samples, other.samples)
+        self.stored_bytes += other.stored_bytes
+        self.elements = _plus(self.elements, other.elements)
+        self.low_elements += other.low_elements
+        self.high_elements += other.high_elements
+        self.squares += other.squares
+        if other.memory_bytes is not None:
+            self.memory_bytes = (self.memory_bytes or 0) + other.memory_bytes
+        if other.largest and (self.largest is None or other.largest[0] > self.largest[0]):
+            self.largest = other.largest
+        if other.smallest and (self.smallest is None or other.smallest[0] < self.smallest[0]):
+            self.smallest = other.smallest
+        self.shapes_are_all &= other.shapes_are_all
+        for shape, count in other.shapes.items():
+            self.count_shape(shape, count)
+        for shape, count in other.whole_shapes.items():
+            self.count_whole_shape(shape, count)
+        for octave, count in other.octaves.items():
+            self.octaves[octave] = self.octaves.get(octave, 0) + count
+        for name, count in other.classes.items():
+            self.count_class(name, count)
+        self.is_compressed |= other.is_compressed
+        self.is_exact &= other.is_exact
+        for note in other.notes:
+            self.see_note(note)
+
+    def scaled(self, factor: float) -> _Group:
+        """Return the group that many like this would make, for what was read of a sample."""
+
+        def times(count: int | None) -> int | None:
+            return None if count is None else round(count * factor)
+
+        def each(counts: dict[_Key, int]) -> dict[_Key, int]:
+            return {key: max(1, round(count * factor)) for key, count in counts.items()}
+
+        return replace(
+            self,
+            files=round(self.files * factor),
+            samples=times(self.samples),
+            stored_bytes=round(self.stored_bytes * factor),
+            elements=times(self.elements),
+            low_elements=round(self.low_elements * factor),
+            high_elements=round(self.high_elements * factor),
+            memory_bytes=times(self.memory_bytes),
+            shapes=each(self.shapes),
+            whole_shapes=each(self.whole_shapes),
+            classes=each(self.classes),
+            octaves=each(self.octaves),
+        )
+
     def see_note(self, note: str | None) -> None:
         if note and note not in self.notes and len(self.notes) < MAX_NOTES:
             self.notes.append(note)
@@ -123,10 +180,21 @@ class _Group:
             self.smallest = (size, shape)
         octave = _half_octave(size)
         self.octaves[octave] = self.octaves.get(octave, 0) + count
+        self.count_shape(shape, count)
+
+    def count_shape(self, shape: Shape, count: int) -> None:
         if shape in self.shapes or len(self.shapes) < MAX_DISTINCT_SHAPES:
             self.shapes[shape] = self.shapes.get(shape, 0) + count
         else:
             self.shapes_are_all = False
+
+    def count_whole_shape(self, shape: Shape, count: int) -> None:
+        if shape in self.whole_shapes or len(self.whole_shapes) < MAX_DISTINCT_SHAPES:
+            self.whole_shapes[shape] = self.whole_shapes.get(shape, 0) + count
+
+    def count_class(self, name: str, count: int) -> None:
+        if name in self.classes or len(self.classes) < MAX_CLASSES:
+            self.classes[name] = self.classes.get(name, 0) + count
 
 
 def _half_octave(elements: int) -> int:
@@ -142,12 +210,45 @@ def _half_octave(elements: int) -> int:
 class Tally:
     """Groups that grow as files are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_part: bool = False) -> None:
+        """Start empty.
+
+        Args:
+            is_part: It covers a few files and is merged into another, which bounds the groups.
+        """
         self._groups: dict[GroupKey, _Group] = {}
         self._skipped: dict[str, tuple[int, list[str]]] = {}
+        self._most_groups = None if is_part else MAX_GROUPS
+        self._strata: dict[GroupKey, list[StratumRead]] = {}
+
+    def merge(self, other: Tally) -> None:
+        """Add what a tally of the files that come next has seen."""
+        for key, group in other._groups.items():
+            self._group(key).merge(group)
+        for reason, (count, examples) in other._skipped.items():
+            known, before = self._skipped.get(reason, (0, []))
+            self._skipped[reason] = (known + count, sorted([*before, *examples])[:MAX_EXAMPLES])
+
+    def merge_sample(self, other: Tally, *, seen: int, read: int) -> None:
+        """Add a stratum of which only some files were read, as an estimate for all of them.
+
+        Args:
+            other: What these files hold.
+            seen: Files of the stratum.
+            read: Files of it that were read, or tried.
+        """
+        for key, group in other._groups.items():
+            self._group(key).merge(group.scaled(seen / read))
+            stratum = StratumRead(seen, read, group.files, group.elements or 0, group.squares)
+            self._strata.setdefault(key, []).append(stratum)
+        for reason, (count, examples) in other._skipped.items():
+            for path in examples:
+                self.skip(reason, path, files=0)
+            self.skip(reason, "", files=round(count * seen / read))
 
     def _group(self, key: GroupKey) -> _Group:
-        if key not in self._groups and len(self._groups) >= MAX_GROUPS:
+        most = self._most_groups
+        if most is not None and key not in self._groups and len(self._groups) >= most:
             key = GroupKey(key.format, key.kind, key.split, "(other files)", key.dtype)
         return self._groups.setdefault(key, _Group())
 
@@ -172,12 +273,10 @@ class Tally:
             elements = element_count(shape)
             group.samples = (group.samples or 0) + count
             group.elements = (group.elements or 0) + elements * count
-            group.squares += float(elements) ** 2 * count
+            group.squares += elements**2 * count
             group.see_shape(shape, count, path)
-            if class_name is not None and (
-                class_name in group.classes or len(group.classes) < MAX_CLASSES
-            ):
-                group.classes[class_name] = group.classes.get(class_name, 0) + count
+            if class_name is not None:
+                group.count_class(class_name, count)
 
     def add_part(
         self, key: GroupKey, part: Part, *, path: str, stored_bytes: int, files: int
@@ -190,14 +289,12 @@ class Tally:
         group.elements = _plus(group.elements, part.elements)
         group.low_elements += part.low_elements or part.elements or 0
         group.high_elements += part.high_elements or part.elements or 0
-        group.squares += float(part.elements or 0) ** 2
+        group.squares += (part.elements or 0) ** 2
         if part.memory_bytes is not None:
             group.memory_bytes = (group.memory_bytes or 0) + part.memory_bytes
         if part.shape is not None and part.samples:
             group.see_shape(part.shape, part.samples, path)
-            whole = (part.samples, *part.shape)
-            if len(group.whole_shapes) < MAX_DISTINCT_SHAPES:
-                group.whole_shapes[whole] = group.whole_shapes.get(whole, 0) + 1
+            group.count_whole_shape((part.samples, *part.shape), 1)
         group.is_compressed |= part.is_compressed
         group.is_exact &= part.is_exact
         group.see_note(part.note)
@@ -216,17 +313,23 @@ class Tally:
             for reason, (count, examples) in sorted(self._skipped.items())
         )
 
-    def groups(self, *, population: dict[str, int] | None = None) -> tuple[FileGroup, ...]:
-        """Return the finished groups, the largest first within each split.
-
-        Args:
-            population: When only a sample of the files was read: how many files there are
-                under each label, to scale up to.
-        """
-        groups = [_finish(key, group, population) for key, group in self._groups.items()]
+    def groups(self) -> tuple[FileGroup, ...]:
+        """Return the finished groups, the largest first within each split."""
+        groups = [
+            _estimated(_finish(key, group), self._strata.get(key, ()))
+            for key, group in self._groups.items()
+        ]
         groups = _mark_targets(groups)
         order = {"train": 0, None: 1, "validation": 2, "test": 3}
-        return tuple(sorted(groups, key=lambda g: (order[g.split], -(g.elements or 0), g.name)))
+        return tuple(
+            sorted(
+                groups,
+                key=lambda g: (
+                    *(order[g.split], -(g.elements or 0), g.name),
+                    *(g.format, g.kind, g.dtype or ""),
+                ),
+            )
+        )
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
@@ -234,7 +337,7 @@ def _plus(total: int | None, more: int | None) -> int | None:
     return None if total is None or more is None else total + more
 
 
-def _finish(key: GroupKey, group: _Group, population: dict[str, int] | None) -> FileGroup:
+def _finish(key: GroupKey, group: _Group) -> FileGroup:
     notes = list(group.notes)
     samples, shapes = group.samples, group.shapes
     if (
@@ -244,7 +347,7 @@ def _finish(key: GroupKey, group: _Group, population: dict[str, int] | None) -> 
     ):
         samples, shapes = group.files, group.whole_shapes
         notes.append("Each file is taken to be one sample, because there are many alike.")
-    finished = FileGroup(
+    return FileGroup(
         name=key.label,
         format=key.format,
         kind=key.kind,
@@ -264,12 +367,26 @@ def _finish(key: GroupKey, group: _Group, population: dict[str, int] | None) -> 
         memory_bytes=group.memory_bytes,
         notes=tuple(notes),
     )
-    if population is None:
-        return finished
-    from oomdoctor.inventory.sampling import scale_up
 
-    total = population.get(key.label.partition(":")[0], group.files)
-    return scale_up(finished, total_files=total, squares=group.squares)
+
+def _estimated(group: FileGroup, strata: Sequence[StratumRead]) -> FileGroup:
+    """Return a group as an estimate, if only some of its files were read."""
+    if all(one.read >= one.seen for one in strata):
+        return group
+    found = sum(one.found for one in strata)
+    note = f"Estimated from {found:,} of {group.files:,} files."
+    estimated = replace(group, is_exact=False, notes=(*group.notes, note))
+    if group.elements is None:
+        return estimated
+    total, margin = interval_of(strata)
+    # What was read is there for certain, so the low end never falls below it.
+    low = max(sum(one.elements for one in strata), math.floor(total - margin))
+    return replace(
+        estimated,
+        elements=round(total),
+        low_elements=low,
+        high_elements=max(low, math.ceil(total + margin)),
+    )
 
 
 def _spread(shapes: dict[Shape, int], group: _Group) -> ShapeSpread | None:
@@ -302,8 +419,6 @@ def _spread(shapes: dict[Shape, int], group: _Group) -> ShapeSpread | None:
 
 def _mark_targets(groups: list[FileGroup]) -> list[FileGroup]:
     """Mark labels that lie beside their inputs, so that samples are counted once."""
-    from dataclasses import replace
-
     arrays = [group for group in groups if group.kind == "array" and group.samples]
 
     def is_target(group: FileGroup) -> bool:

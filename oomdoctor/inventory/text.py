@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.lines import count_lines
+from oomdoctor.inventory.opening import open_data
 from oomdoctor.inventory.parts import Part, Unreadable
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LOOK_BYTES = 1024
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield the text of a `.txt` file, or the lines of a JSON Lines file."""
-    with sizing("a text file"), open(path, "rb", buffering=0) as file:
+    with sizing("a text file"), open_data(path, size_bytes, buffered=False) as file:
         if path.lower().endswith(".txt"):
             if b"\0" in file.read(_LOOK_BYTES):
                 raise Unreadable("not text")

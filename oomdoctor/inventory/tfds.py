@@ -9,7 +9,6 @@ records of the split's first shard stand for all.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import msgspec
 from oomdoctor.inventory import records
 from oomdoctor.inventory.described import axes, read_json, read_known, whole_number
 from oomdoctor.inventory.guard import sizing
+from oomdoctor.inventory.opening import entries_of, join, size_of
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.units import DTYPE_BYTES, element_count
 
@@ -68,12 +68,8 @@ class _Feature:
 def read_folder(path: str) -> Iterator[Part]:
     """Yield one part for each split, named by it."""
     with sizing("a TFDS folder"):
-        info = read_known(
-            os.path.join(path, "dataset_info.json"), Info, limit_bytes=_INFO_LIMIT_BYTES
-        )
-        description = read_json(
-            os.path.join(path, "features.json"), limit_bytes=_FEATURES_LIMIT_BYTES
-        )
+        info = read_known(join(path, "dataset_info.json"), Info, limit_bytes=_INFO_LIMIT_BYTES)
+        description = read_json(join(path, "features.json"), limit_bytes=_FEATURES_LIMIT_BYTES)
         if len(info.splits) > _SPLIT_LIMIT:
             raise Unreadable(f"description has more than {_SPLIT_LIMIT:,} splits")
         features = list(islice(_features(description, (), 0), _FEATURE_LIMIT))
@@ -135,7 +131,7 @@ def _part_like(shard: str | None, name: str, samples: int) -> Part:
     if shard is None:
         return unknown
     try:
-        (seen,) = records.read(shard, os.path.getsize(shard))
+        (seen,) = records.read(shard, size_of(shard))
     except Unreadable:
         return unknown
 
@@ -158,12 +154,12 @@ def _part_like(shard: str | None, name: str, samples: int) -> Part:
 def _first_shards(path: str) -> dict[str, str]:
     """Return each split's first shard by name, as in `mnist-train.tfrecord-00000-of-00010`."""
     first: dict[str, str] = {}
-    with os.scandir(path) as entries:
-        for entry in islice(entries, _SHARD_LIMIT):
-            dataset_and_split, mark, _ = entry.name.partition(".tfrecord")
-            split = dataset_and_split.rpartition("-")[2]
-            if mark and entry.is_file():
-                first[split] = min(first.get(split, entry.path), entry.path)
+    for name, is_folder in islice(entries_of(path), _SHARD_LIMIT):
+        dataset_and_split, mark, _ = name.partition(".tfrecord")
+        split = dataset_and_split.rpartition("-")[2]
+        if mark and not is_folder:
+            shard = join(path, name)
+            first[split] = min(first.get(split, shard), shard)
     return first
 
 

@@ -50,6 +50,10 @@ class Chunk:
     unknown: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of reason and name."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Stored bytes by name, where the listing says them."""
+    stamps: dict[str, str] = field(default_factory=dict)
+    """What changes by name when the content does, where the listing says it."""
 
     def __len__(self) -> int:
         return len(self.images) + len(self.others) + len(self.unknown) + len(self.skipped)

@@ -6,7 +6,6 @@ that no machine could hold is refused.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +14,7 @@ from oomdoctor.foreign_json import decode
 from oomdoctor.inventory.described import axes, read_known
 from oomdoctor.inventory.guard import sizing
 from oomdoctor.inventory.npy_header import dtype_name, item_bytes
+from oomdoctor.inventory.opening import entries_of, exists, join
 from oomdoctor.inventory.parts import Part, Unreadable
 from oomdoctor.units import DTYPE_BYTES, element_count
 
@@ -59,10 +59,9 @@ def _arrays(path: str) -> Iterator[Part]:
             continue  # below an array lie its chunks
         if depth >= _DEPTH_LIMIT or seen >= FOLDER_LIMIT:
             continue
-        with os.scandir(folder) as entries:
-            inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        inner = [child for child, is_folder in entries_of(folder) if is_folder]
         stack.extend(
-            (os.path.join(folder, child), f"{name}/{child}".lstrip("/"), depth + 1)
+            (join(folder, child), f"{name}/{child}".lstrip("/"), depth + 1)
             for child in sorted(inner, reverse=True)[-FOLDER_LIMIT:]
         )
 
@@ -70,9 +69,8 @@ def _arrays(path: str) -> Iterator[Part]:
 def _description(folder: str) -> Description | None:
     """Return what describes the array in a folder; None for a group or a plain folder."""
     for name in (".zarray", "zarr.json"):
-        file = os.path.join(folder, name)
-        if os.path.isfile(file):
-            found = read_known(file, Description)
+        if exists(join(folder, name)):
+            found = read_known(join(folder, name), Description)
             return found if name == ".zarray" or _field(found.node_type) == "array" else None
     return None
 

@@ -13,6 +13,7 @@ from PIL import Image
 from oomdoctor.inventory import headers
 from oomdoctor.inventory.images import HeaderPool, shape_from_bytes, shape_of_file
 from oomdoctor.inventory.parts import Unreadable
+from oomdoctor.inventory.walk import Chunk
 
 
 def encode(mode, size=(7, 5), fmt="PNG", **options):
@@ -151,11 +152,11 @@ def test_dead_workers_cost_nothing_but_time(tmp_path):
     (tmp_path / "a.png").write_bytes(encode("RGB"))
     pool = HeaderPool(start_after=0, workers=2)
     try:
-        pool.read(str(tmp_path), ["a.png"]).result()
+        pool.read(Chunk(str(tmp_path), ()), ["a.png"]).result()
         for process in pool._processes:
             process.kill()
             process.wait()
-        answers = [pool.read(str(tmp_path), ["a.png"]) for _ in range(6)]
+        answers = [pool.read(Chunk(str(tmp_path), ()), ["a.png"]) for _ in range(6)]
         assert all(answer.result(timeout=30)["shapes"] for answer in answers)
     finally:
         pool.close()

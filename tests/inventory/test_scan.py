@@ -11,6 +11,7 @@ from PIL import Image
 
 from oomdoctor.errors import InputError
 from oomdoctor.inventory import scan as scan_module
+from oomdoctor.inventory import sources
 from oomdoctor.inventory.scan import scan
 
 
@@ -103,7 +104,7 @@ def test_pictures_that_keras_would_ignore_are_noted(tmp_path):
     inventory = scan([tmp_path])
 
     assert inventory.samples == 3
-    assert any("silently ignores 2 of the pictures" in note for note in inventory.notes)
+    assert any("silently ignores 2 of the images" in note for note in inventory.notes)
 
 
 def test_mixed_folder_gives_several_groups(tmp_path):
@@ -265,7 +266,7 @@ def test_workers_and_this_process_find_the_same(tmp_path, monkeypatch):
     (tmp_path / "train" / "0" / "bad.png").write_bytes(b"")
     alone = scan([tmp_path])
     monkeypatch.setattr(scan_module.walk, "CHUNK_FILES", 7)
-    monkeypatch.setattr(scan_module, "WORKERS_AFTER_FILES", 10)
+    monkeypatch.setattr(sources, "WORKERS_AFTER_FILES", 10)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
 
     assert scan([tmp_path]) == alone
@@ -277,8 +278,9 @@ def test_workers_do_not_outlive_a_killed_scan(tmp_path):
     script = (
         "import os, time\n"
         "from oomdoctor.inventory.images import HeaderPool\n"
+        "from oomdoctor.inventory.walk import Chunk\n"
         "pool = HeaderPool(start_after=0, workers=2)\n"
-        f"pool.read({str(tmp_path)!r}, ['0.png']).result()\n"
+        f"pool.read(Chunk({str(tmp_path)!r}, ()), ['0.png']).result()\n"
         "print(*[p.pid for p in pool._processes], flush=True)\n"
         "time.sleep(60)\n"
     )
