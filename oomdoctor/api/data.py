@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
 from oomdoctor.api.machine import Size, probe_machine
@@ -22,6 +22,9 @@ from oomdoctor.facts import (
 )
 from oomdoctor.findings import Report
 from oomdoctor.units import dtype_bytes, parse_image_size
+
+if TYPE_CHECKING:
+    from oomdoctor.inventory.sources import Sources
 
 LOADS = ("auto", "memory", "stream")
 
@@ -43,6 +46,10 @@ def check(
     ignore: Iterable[str] = (),
     rules: Iterable[str | os.PathLike[str]] = (),
     severities: Mapping[str, str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Any = None,
     progress: Any = None,
     keep_partial: bool = False,
 ) -> Report:
@@ -61,8 +68,9 @@ def check(
         [20]
 
     Args:
-        target: A folder, a file, a script, a list of these, a NumPy array or memory-map, a pandas
-            DataFrame, a `tf.data.Dataset`, or the inventory of an earlier report.
+        target: A folder, a file, an address such as `s3://bucket/train/`, a script, a list of them,
+            a NumPy array or memory-map, a pandas DataFrame, a `tf.data.Dataset`, or the inventory
+            of an earlier report.
         machine: A catalogue entry such as `colab-t4` to compare with; None is this machine.
         ram: System memory to compare with instead, such as `16GiB`.
         vram: GPU memory to compare with instead.
@@ -78,12 +86,18 @@ def check(
         ignore: Rules to leave out.
         rules: Folders with more rules.
         severities: Severity by rule, in place of the rule's own.
+        state: A file that remembers what was read: files that have not changed are not opened
+            again, and an interrupted scan continues.
+        workers: Read with so many workers of a Dask cluster that is started on this machine.
+        scheduler: Read with the Dask cluster at this address, such as `tcp://10.0.0.5:8786`.
+        client: Read with the cluster of this `distributed.Client`.
         progress: Called with the number of files seen, now and then.
         keep_partial: On Ctrl-C report what was seen so far instead of raising.
     """
     if load not in LOADS:
         raise UsageError(f"{load!r} is not a way to load data: use one of {', '.join(LOADS)}.")
-    must_be_positive(batch_size=batch_size, replicas=replicas, sample=sample)
+    must_be_positive(batch_size=batch_size, replicas=replicas, sample=sample, workers=workers)
+    spread = {"state": state, "workers": workers, "scheduler": scheduler, "client": client}
     dtype = None if dtype is None else _dtype_name(dtype)
     scripts, target = look_at_scripts(target)
     choice: dict[str, Any] = {
@@ -96,7 +110,7 @@ def check(
     stages: tuple[Stage, ...] = ()
     if target is not None:
         inventory, stages = _look(
-            target, sample=sample, progress=progress, keep_partial=keep_partial
+            target, spread, sample=sample, progress=progress, keep_partial=keep_partial
         )
     if scripts is not None and (inventory is None or not is_data(inventory, scripts)):
         known_machine = probe_machine(machine=machine, ram=ram, vram=vram)
@@ -137,18 +151,56 @@ def _relative(root: str) -> str:
 
 
 def _look(
-    target: Any, *, sample: int | None, progress: Any, keep_partial: bool
+    target: Any,
+    spread: Mapping[str, Any],
+    *,
+    sample: int | None,
+    progress: Any,
+    keep_partial: bool,
 ) -> tuple[Inventory, tuple[Stage, ...]]:
     if isinstance(target, Inventory):
-        return target, ()
+        return target, ()  # scanned for another machine already
     paths = target if isinstance(target, (list, tuple)) else [target]
     if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
         from oomdoctor.inventory.scan import scan
 
-        return scan(paths, sample=sample, progress=progress, keep_partial=keep_partial), ()
+        found = scan(
+            paths,
+            sample=sample,
+            progress=progress,
+            keep_partial=keep_partial,
+            sources=_sources(**spread),
+        )
+        return found, ()
+    for name, value in spread.items():
+        if value is not None:
+            raise UsageError(f"{name}= has no effect on data in memory: leave it out.")
     from oomdoctor.inventory.live import describe_live
 
     return describe_live(target)
+
+
+def _sources(
+    state: str | os.PathLike[str] | None, workers: int | None, scheduler: str | None, client: Any
+) -> Sources | None:
+    """Return who reads the files, or None where it is this process alone."""
+    given = [value for value in (workers, scheduler, client) if value is not None]
+    if len(given) > 1:
+        raise UsageError("Give one of workers=, scheduler= and client=.")
+    if given and state is not None:
+        raise UsageError("state= works with a scan by this machine only: leave the cluster out.")
+    if state is not None:
+        from oomdoctor.inventory.sources import LocalSources
+        from oomdoctor.inventory.state import ScanState
+
+        return LocalSources(ScanState(state))
+    if not given:
+        return None
+    from oomdoctor.inventory.cluster import Cluster
+
+    if client is not None:
+        return Cluster(client)
+    return Cluster.at(scheduler) if scheduler is not None else Cluster.local(workers or 1)
 
 
 def _measure(

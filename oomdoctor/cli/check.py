@@ -65,6 +65,26 @@ _SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
 )
 @click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
 @click.option(
+    "--state",
+    cls=CommandLineOption,
+    metavar="FILE",
+    help="Remember in FILE what was read: unchanged files are not opened again, and an interrupted "
+    "scan continues.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    cls=CommandLineOption,
+    metavar="N",
+    help="Read with N workers of a Dask cluster on this machine.",
+)
+@click.option(
+    "--scheduler",
+    cls=CommandLineOption,
+    metavar="ADDRESS",
+    help="Read with the Dask cluster at this address, such as tcp://10.0.0.5:8786.",
+)
+@click.option(
     "--no-models",
     is_flag=True,
     help="Leave out the models that the configuration names: they import the project's code.",
@@ -98,6 +118,7 @@ def command(
     oomdoctor check data/
     oomdoctor check data/ --vram 2.7GiB
     oomdoctor check data/ --machine colab-t4 --image-size 512x512x3
+    oomdoctor check s3://bucket/train/ --sample 1000
     oomdoctor check train.py notebook.ipynb src/
     """
     from oomdoctor.cli.gate import run_gate

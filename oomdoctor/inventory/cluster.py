@@ -86,7 +86,7 @@ class Cluster:
         return ClusterReader(self._client, tally, most=max(2, _UNITS_PER_WORKER * self.workers))
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on who read, and with which versions."""
+        """Return a sentence if versions differ."""
         return self._notes
 
     def _look_at_versions(self) -> tuple[str, ...]:
@@ -108,14 +108,12 @@ class Cluster:
             )
         self.workers = len(found)
         others = sorted({version for version in found.values() if version != __version__})
-        count = f"{len(found)} worker{'' if len(found) == 1 else 's'}"
-        note = f"Read by {count} of a Dask cluster."
-        if others:
-            note += (
-                f" Some have oomdoctor {', '.join(others)} and this machine {__version__}: install "
-                "one version, or figures may differ."
-            )
-        return (note,)
+        if not others:
+            return ()
+        return (
+            f"Workers of the cluster have oomdoctor {', '.join(others)}, this machine has "
+            f"{__version__}: install one version, or figures may differ.",
+        )
 
 
 class ClusterReader:

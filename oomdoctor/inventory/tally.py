@@ -375,7 +375,8 @@ def _estimated(group: FileGroup, strata: Sequence[StratumRead]) -> FileGroup:
         return group
     found = sum(one.found for one in strata)
     note = f"Estimated from {found:,} of {group.files:,} files."
-    estimated = replace(group, is_exact=False, notes=(*group.notes, note))
+    shapes = group.shapes and replace(group.shapes, is_exact=False)
+    estimated = replace(group, is_exact=False, shapes=shapes, notes=(*group.notes, note))
     if group.elements is None:
         return estimated
     total, margin = interval_of(strata)

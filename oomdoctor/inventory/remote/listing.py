@@ -139,17 +139,20 @@ def _index_pages(server: Server, folder: str) -> Iterator[list[Entry]]:
 
 def weigh_remote(folder: str, *, most: int) -> tuple[int, int]:
     """Return how many files lie below a folder, at most so many, and their bytes."""
+    server = server_of(folder)
     files = stored_bytes = 0
     stack = [folder]
     while stack and files < most:
         inner = stack.pop()
         for page in pages_of(inner):
-            for entry in page:
-                if entry.is_folder:
-                    stack.append(f"{inner.rstrip('/')}/{entry.name}")
-                else:
-                    files += 1
-                    stored_bytes += entry.size_bytes or 0
+            found = {f"{inner.rstrip('/')}/{entry.name}": entry for entry in page}
+            stack.extend(path for path, entry in found.items() if entry.is_folder)
+            sizes = {path: entry.size_bytes for path, entry in found.items() if not entry.is_folder}
+            files += len(sizes)
+            # A web server does not list sizes: it is asked for the first byte of each.
+            asked = [server.start(server.get(p, 0, 1)) for p, size in sizes.items() if size is None]
+            stored_bytes += sum(size or 0 for size in sizes.values())
+            stored_bytes += sum(answer.result()[1] or 0 for answer in asked)
     return files, stored_bytes
 
 

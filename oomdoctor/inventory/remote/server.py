@@ -57,6 +57,8 @@ class Server:
             ) from None
         self.is_http = scheme in ("http", "https")
         self.traffic = Traffic()
+        self.signed: dict[str, str] = {}
+        """Whole addresses of objects that were named with a query, such as a signature."""
         self._is_async = bool(getattr(self.files, "async_impl", False))
         self._lock = threading.Lock()
         asyn = import_optional("fsspec.asyn", extra="remote", purpose="to read data on servers")
@@ -108,6 +110,7 @@ class Server:
     async def _get_http(self, address: str, start: int, end: int) -> tuple[bytes, int | None]:
         """Return a range, and read no more than that from a server that sends the whole."""
         session = await self.files.set_session()
+        address = self.signed.get(address, address)
         # Packed on the way, a range would be one of the packed bytes.
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         options = {**self.files.kwargs}

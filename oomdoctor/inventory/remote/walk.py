@@ -23,15 +23,19 @@ Pages = Iterator[list[Entry]]
 
 def walk_remote(address: str) -> Iterator[walk.Chunk]:
     """Yield what lies below an address, or the one object that it names."""
-    folder, _, name = address.rstrip("/").rpartition("/")
-    if not address.endswith("/") and _is_file(address, name):
+    server = server_of(address)
+    plain = address.partition("?")[0] if server.is_http else address
+    folder, _, name = plain.rstrip("/").rpartition("/")
+    if not plain.endswith("/") and _is_file(address, name):
+        if plain != address:
+            server.signed[plain] = address
         chunk = walk.Chunk(folder, ())
         walk.sort_file(chunk, name)
         yield chunk
         return
     with ThreadPoolExecutor(LISTED_AHEAD) as threads:
         try:
-            yield from _walk(address.rstrip("/"), threads)
+            yield from _walk(plain.rstrip("/"), threads)
         except _CannotList as error:
             raise cannot_list(address, error.cause) from None
         finally:

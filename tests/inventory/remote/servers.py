@@ -39,6 +39,7 @@ class HttpServer:
     def _run(self):
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())
+        self._loop.close()
 
     async def _serve(self):
         self._stop = asyncio.Event()
@@ -77,7 +78,7 @@ class HttpServer:
     def _answer(self, path, wanted):
         if self.failures.get(path):
             return self.failures[path].pop(0), [], b""
-        file = self.root / path.lstrip("/")
+        file = self.root / path.partition("?")[0].lstrip("/")
         if file.is_dir():
             names = sorted(entry.name + "/" * entry.is_dir() for entry in file.iterdir())
             links = "".join(f'<a href="{name}">{name}</a>\n' for name in ["../", *names])
