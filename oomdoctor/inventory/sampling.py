@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 LEAST_IN_STRATUM = 4
-MOST_STRATA = 64
-"""In a group; further ones share one by size."""
+"""Files to read of each stratum, so that their spread can be seen."""
 
 Item = TypeVar("Item")
 Stratum = tuple[str, int]
@@ -68,8 +67,8 @@ class GroupSample(Generic[Item]):
         """Offer a file."""
         power = (size_bytes or 0).bit_length()
         stratum = (folder, power)
-        if stratum not in self.strata and len(self.strata) >= MOST_STRATA:
-            stratum = ("", power)
+        if stratum not in self.strata and 2 * LEAST_IN_STRATUM * len(self.strata) >= self.size:
+            stratum = ("", power)  # folders are too many to be sampled one by one
         if stratum not in self.strata:
             self.strata[stratum] = Reservoir(self.size, seed=len(self.strata))
         self.strata[stratum].add(item)
@@ -92,9 +91,8 @@ def allocate(seen: dict[Stratum, int], size: int) -> dict[Stratum, int]:
     """
     weights = {key: count * 2.0 ** key[1] for key, count in seen.items()}
     whole = sum(weights.values()) or 1.0
-    least = min(LEAST_IN_STRATUM, max(2, size // max(1, len(seen))))
     return {
-        key: min(count, max(least, round(size * weights[key] / whole)))
+        key: min(count, max(LEAST_IN_STRATUM, round(size * weights[key] / whole)))
         for key, count in seen.items()
     }
 
