@@ -183,6 +183,7 @@ def _crash(diagnosis: Diagnosis | None) -> dict[str, Value]:
     shape = (diagnosis.shape if diagnosis else None) or ()
     return {
         "crash.cause": diagnosis.cause if diagnosis else None,
+        **_circumstances(diagnosis),
         "crash.requested_bytes": diagnosis.requested_bytes if diagnosis else None,
         "crash.limit_bytes": diagnosis.limit_bytes if diagnosis else None,
         "crash.in_use_bytes": diagnosis.in_use_bytes if diagnosis else None,
@@ -196,8 +197,33 @@ def _crash(diagnosis: Diagnosis | None) -> dict[str, Value]:
     }
 
 
+_SIGNS = {
+    "crash.is_on_gpu": "gpu",
+    "crash.is_optimizer_state": "optimizer_state",
+    "crash.has_shuffle_buffer": "shuffle_buffer",
+    "crash.has_cache": "cache",
+}
+
+
+def _circumstances(diagnosis: Diagnosis | None) -> dict[str, Value]:
+    """What a log shows beside the failure; what it does not show is False, not unknown."""
+    if diagnosis is None:
+        names = ("is_before_training", "is_training", "epochs", "may_be_held")
+        return dict.fromkeys((*(f"crash.{name}" for name in names), *_SIGNS))
+    others = {other.cause for other in diagnosis.alternatives}
+    return {
+        "crash.is_before_training": diagnosis.stage == "weights",
+        "crash.is_training": diagnosis.stage == "training",
+        "crash.epochs": diagnosis.epochs or 0,
+        "crash.may_be_held": "gpu_held_by_other_process" in others,
+        **{name: sign in diagnosis.signs for name, sign in _SIGNS.items()},
+    }
+
+
 def _batch_size(diagnosis: Diagnosis, shape: tuple[int, ...]) -> int | None:
     """The batch that was given or inferred; else the first dimension, which mostly is one."""
+    if diagnosis.cause == "xla_exhausted" and diagnosis.batch_dimension is None:
+        return diagnosis.batch_size  # the shape is that of the largest buffer
     return diagnosis.batch_size or (shape[0] if shape else None)
 
 

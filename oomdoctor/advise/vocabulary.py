@@ -309,6 +309,29 @@ _TABLE = (
     FactName(
         "crash.is_recorded", "flag", "the run was recorded while it ran, not only logged", _CRASH
     ),
+    FactName(
+        "crash.is_before_training",
+        "flag",
+        "weights or optimizer state were being created or loaded, before the first batch",
+        _CRASH,
+    ),
+    FactName("crash.is_training", "flag", "the log shows steps or epochs before the end", _CRASH),
+    FactName("crash.epochs", "count", "the highest epoch the log shows; 0 without one", _CRASH),
+    FactName("crash.is_on_gpu", "flag", "the log shows a GPU", _CRASH),
+    FactName(
+        "crash.is_optimizer_state",
+        "flag",
+        "the failed tensor belongs to the optimizer's state or its update",
+        _CRASH,
+    ),
+    FactName("crash.has_shuffle_buffer", "flag", "the log shows a shuffle buffer", _CRASH),
+    FactName("crash.has_cache", "flag", "the log shows a dataset that is cached", _CRASH),
+    FactName(
+        "crash.may_be_held",
+        "flag",
+        "another process holding the GPU is also possible",
+        _CRASH,
+    ),
     FactName("crash.requested_bytes", "bytes", "the allocation that failed", _CRASH),
     FactName("crash.limit_bytes", "bytes", "what the allocator could use at most", _CRASH),
     FactName("crash.in_use_bytes", "bytes", "what it had given out", _CRASH),

@@ -26,6 +26,7 @@ _SUMMARY = re.compile(
     rf"pool size {_VALUE}, pool limit {_VALUE}"
 )
 _STATS = re.compile(rf"\b(Limit|InUse|MaxInUse|NumAllocs|MaxAllocSize):\s{{1,40}}{_VALUE}(?=\s|$)")
+_SUM = re.compile(rf"Sum Total of in-use chunks: {_VALUE}")
 _BAR = re.compile(r"[*_x]{50,100}\s*$")
 _PASSED_OVER = ("Bin (", "Next region of size", "Chunk State:", "| Requested Size:")
 _MOST_SIZES = 4096
@@ -51,6 +52,7 @@ class DumpReader:
         self._free_sizes: Counter[int] = Counter()
         self._free_total: int | None = None
         self._free_largest: int | None = None
+        self._sum: int | None = None
         self._bar: str | None = None
         self._places: list[Place] = []
 
@@ -60,7 +62,8 @@ class DumpReader:
         dump = Dump(
             line=self._line,
             allocator=self._allocator,
-            limit_bytes=self._stats.get("Limit", self._stats.get("memory_limit_")),
+            # CUDA's own allocator has no limit, and prints 0.
+            limit_bytes=self._stats.get("Limit", self._stats.get("memory_limit_")) or None,
             in_use_bytes=self._stats.get("InUse"),
             peak_bytes=self._stats.get("MaxInUse"),
             largest_bytes=self._stats.get("MaxAllocSize"),
@@ -73,6 +76,7 @@ class DumpReader:
                 (2**power, self._used_sizes[power], self._free_sizes[power])
                 for power in sorted(self._used_sizes | self._free_sizes)
             ),
+            sum_bytes=self._sum,
             bar=self._bar,
             places=tuple(self._places),
         )
@@ -108,6 +112,11 @@ class DumpReader:
                 return True
         if "Limit:" in text or "InUse:" in text or "NumAllocs:" in text or "AllocSize:" in text:
             return self._statistics(line, text)
+        if "Sum Total" in text:
+            total = _SUM.search(text)
+            if total:
+                self._sum = printed_bytes(total[1])
+                return True
         if "free in pool" in text:
             return self._summary(line, text)
         if "***" in text or "___" in text or "xxx" in text:

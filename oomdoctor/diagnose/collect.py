@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from oomdoctor.diagnose.bfc_dump import DumpReader
-from oomdoctor.diagnose.events import Event, Figure, Frame, Log
+from oomdoctor.diagnose.events import Dump, Event, Figure, Frame, Log
 from oomdoctor.diagnose.figures import find_figures
 from oomdoctor.diagnose.pattern import Pattern
 from oomdoctor.diagnose.patterns import NEEDLES, ROOTS
+from oomdoctor.diagnose.request import FAILURES
 from oomdoctor.diagnose.sizes import dtype_name, printed_bytes, printed_shape
-from oomdoctor.units import KIB, MIB
+from oomdoctor.units import GIB, KIB, MIB
 
 _MOST_OF_A_KIND = 40
 _MOST_FIGURES = 4096
@@ -162,6 +163,9 @@ class _Collector:
         self._meanings(self._lines, self._half, self._half.lower())
         self._dumps.close()
         events = [event for kept in (self._first, self._last) for k in kept.values() for event in k]
+        if not any(event.kind in FAILURES for event in events):
+            # The log was cut, and what the allocator prints after a failure is left.
+            events += [_dump_event(dump) for dump in self._dumps.dumps if dump.is_complete]
         return Log(
             events=tuple(sorted(events, key=lambda event: event.line)),
             dumps=tuple(self._dumps.dumps),
@@ -174,6 +178,11 @@ class _Collector:
             has_text=self._has_text,
             notes=notes,
         )
+
+
+def _dump_event(dump: Dump) -> Event:
+    text = dump.places[0][1] if dump.places else "BFCAllocator dump"
+    return Event(kind="dump", line=dump.line, text=text.strip(), allocator=dump.allocator)
 
 
 def _may_be_known(low: str) -> bool:
@@ -199,6 +208,16 @@ def _match(pattern: Pattern, number: int, text: str, low: str) -> Event | None:
     )
 
 
+def _limit_bytes(size: int | None) -> int | None:
+    """A limit; what the kernel prints where there is none is far beyond any machine."""
+    return None if size is None or size >= 1 << 60 else size
+
+
+def _slurm_unit(limit: int) -> int:
+    """Slurm printed KiB and later bytes, without a unit; limits are set in whole MiB."""
+    return 1 if limit % MIB == 0 and limit >= 4 * GIB else KIB
+
+
 def _fields(groups: dict[str, str | None]) -> dict[str, Any]:
     """Return the fields of an event by the names of a pattern's groups."""
     exact = groups.get("n") or groups.get("n2")
@@ -214,9 +233,16 @@ def _fields(groups: dict[str, str | None]) -> dict[str, Any]:
         fields["is_rounded"] = not (size or used or "").strip().isdigit()
     if groups.get("mb"):
         fields["limit_bytes"] = int(groups["mb"] or 0) * MIB
-    limit = groups.get("limit") or groups.get("limit2")
+    limit = groups.get("limitn") or groups.get("limit") or groups.get("limit2")
     if limit:
-        fields["limit_bytes"] = printed_bytes(limit)
+        fields["limit_bytes"] = _limit_bytes(printed_bytes(limit))
+    if groups.get("limitkib"):
+        unit = _slurm_unit(int(groups["limitkib"] or 0))
+        fields["bytes"] = int(groups["usedkib"] or 0) * unit
+        fields["limit_bytes"] = int(groups["limitkib"] or 0) * unit
+    if groups.get("limitmib"):
+        fields["bytes"] = int(groups["usedmib"] or 0) * MIB
+        fields["limit_bytes"] = int(groups["limitmib"] or 0) * MIB
     if groups.get("totalmib"):
         fields["total_bytes"] = int(groups["totalmib"] or 0) * MIB
         fields["bytes"] = int(exact or 0) * MIB

@@ -65,6 +65,8 @@ class Dump:
     """Pairs of bytes and of those in use, by address, where the chunks were printed one by one."""
     sizes: tuple[tuple[int, int, int], ...] = ()
     """Power of two, chunks in use, chunks that are free."""
+    sum_bytes: int | None = None
+    """The sum of the chunks in use as it is printed, for people."""
     bar: str | None = None
     """The map of memory: `*` used, `x` wasted, `_` free."""
     places: tuple[Place, ...] = ()
@@ -74,6 +76,11 @@ class Dump:
     def is_telling(self) -> bool:
         """Whether it holds anything to reason with."""
         return self.in_use_bytes is not None or bool(self.chunks) or self.limit_bytes is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is surely a dump: limit and use, not a word of some other program."""
+        return self.limit_bytes is not None and self.in_use_bytes is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

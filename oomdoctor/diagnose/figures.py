@@ -36,6 +36,7 @@ _NOT_BYTES = re.compile(
     r"\W*\Z",
     re.IGNORECASE,
 )
+_LEFT_OVER = re.compile(r"\b(?:free|available|avail)\b", re.IGNORECASE)
 _USED = re.compile(
     r"used|usage|use\b|using|rss|current|percent|peak|max|resident|consum|allocated|process"
     r"|memory|\bmem\b|\bram\b",
@@ -43,6 +44,8 @@ _USED = re.compile(
 )
 _LOGGED_BY_TENSORFLOW = re.compile(r"[\w.]+\.(?:cc|h):\d+\]")
 _MOST_IN_A_LINE = 4
+LEFT = " left"
+"""The end of a label whose figures are memory that is free: a leak makes them fall."""
 STEP_SHARE = 0.05
 """A step upward counts from this share of the whole growth."""
 _LEAST_GROWTH = 0.25
@@ -59,9 +62,14 @@ class Growth:
     steps: int
 
     @property
+    def is_in_bytes(self) -> bool:
+        """Whether the figures are memory in use, and not a share or what is left."""
+        return not self.figures[-1].label.endswith(("%", LEFT))
+
+    @property
     def grown_bytes(self) -> int:
         """From the first figure to the last."""
-        return self.figures[-1].bytes - self.figures[0].bytes
+        return abs(self.figures[-1].bytes - self.figures[0].bytes)
 
 
 def find_figures(line: int, text: str, low: str) -> list[Figure]:
@@ -83,14 +91,21 @@ def find_figures(line: int, text: str, low: str) -> list[Figure]:
         is_counter = _NOT_BYTES.search(match["label"])
         if is_told and is_counter:
             before = label  # "memory after epoch 3: 512 MB": the words hold after the counter too
-        if not is_told or _NOT_USED.search(label) or is_counter:
+        is_left = _is_left(label)
+        if not (is_told or is_left) or is_counter or (_NOT_USED.search(label) and not is_left):
             continue
         size = _bytes(match["value"], (match["unit"] or "").lower())
         if size is not None and len(found) < _MOST_IN_A_LINE:
             words = " ".join(re.findall(r"[a-z_]+", label.lower()))
-            words += " %" if match["unit"] == "%" else ""
+            words += " %" if match["unit"] == "%" else LEFT if is_left else ""
             found.append(Figure(line=line, text=text, label=words or "memory", bytes=size))
     return found
+
+
+def _is_left(label: str) -> bool:
+    """Whether the words say what is free: of the whole, `free` alone does."""
+    last = label.replace("_", " ").split()[-2:]
+    return bool(_LEFT_OVER.search(" ".join(last))) and "total" not in last
 
 
 def _bytes(value: str, unit: str) -> int | None:
@@ -114,8 +129,12 @@ def find_growth(figures: Sequence[Figure]) -> Growth | None:
     for figure in figures:
         by_label[figure.label].append(figure)
         by_ending[" ".join(figure.label.split()[-3:])].append(figure)
-    same = [growth for group in by_label.values() if (growth := _growth(group, 2))]
-    alike = [growth for group in by_ending.values() if (growth := _growth(group, 3))]
+    falling = [group for label, group in by_label.items() if label.endswith(LEFT)]
+    rising = [group for label, group in by_label.items() if not label.endswith(LEFT)]
+    endings = [group for label, group in by_ending.items() if not label.endswith(LEFT)]
+    same = [growth for group in rising if (growth := _growth(group, 2))]
+    same += [fall for group in falling if (fall := _fall(group))]
+    alike = [growth for group in endings if (growth := _growth(group, 3))]
     found = max(same + alike, key=lambda growth: (growth.steps, growth.grown_bytes), default=None)
     if found is None:
         return None
@@ -143,6 +162,19 @@ def _growth(figures: list[Figure], least_steps: int) -> Growth | None:
     if grown < (_LEAST_STEADY_GROWTH if is_long else _LEAST_GROWTH) * first:
         return None
     return Growth(tuple(figures), max(steps, least_steps))
+
+
+def _fall(figures: list[Figure]) -> Growth | None:
+    """What is free, and becomes less and less in nearly every line to the end."""
+    if len(figures) < 6 or figures[0].label.endswith("%"):
+        return None
+    falls = [before.bytes - after.bytes for before, after in pairwise(figures)]
+    lost = figures[0].bytes - figures[-1].bytes
+    late = figures[-1 - len(figures) // 3].bytes - figures[-1].bytes
+    is_steady = sum(fall > 0 for fall in falls) >= 0.8 * len(falls) and max(falls) < 0.5 * lost
+    if lost < 256 * MIB or not is_steady or late < STEP_SHARE * lost:
+        return None
+    return Growth(tuple(figures), 2)
 
 
 def _has_settled(figures: list[Figure]) -> bool:

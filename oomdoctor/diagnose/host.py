@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomdoctor.diagnose.candidate import Candidate
 from oomdoctor.diagnose.events import Event, Log, places
-from oomdoctor.diagnose.figures import Growth
+from oomdoctor.diagnose.figures import LEFT, Growth
 from oomdoctor.diagnose.sizes import tensor_bytes
 from oomdoctor.units import MIB, format_bytes
 
@@ -31,22 +31,22 @@ def _arrays(log: Log) -> list[Candidate]:
     arrays = log.of("numpy_failure")
     if arrays:
         size = array_bytes(arrays[0])
-        why = f"system RAM: NumPy could not get {format_bytes(size)} for one array."
+        why = f"System RAM ran out: NumPy could not allocate {format_bytes(size)} for one array."
         if size is not None and size < SMALL_ARRAY_BYTES:
-            why += " The array is small: what fills the RAM is something else."
+            why += " The array is small: something else fills the RAM."
             found.append(Candidate("host_exhausted", 0.95, why, places(arrays)))
         else:
             found.append(Candidate("host_array_too_large", 0.95, why, places(arrays)))
     errors = log.of("memory_error", "allocation_failure")
     if errors:
-        why = "system RAM: an allocation on the host failed."
+        why = "System RAM ran out: an allocation on the host failed."
         found.append(Candidate("host_exhausted", 0.85, why, places(errors)))
     pinned = log.of("pinned_failure")
     if pinned:
-        why = "pinned system RAM, which copies to the GPU go through."
+        why = "Pinned system RAM ran out, which copies to the GPU go through."
         found.append(Candidate("host_exhausted", 0.5, why, places(pinned)))
     if log.has("proto_limit"):
-        why = "the 2 GB that one graph may take: data was stored inside it as constants."
+        why = "A graph exceeds its 2 GB limit: data is stored in it as constants."
         found.append(Candidate("tensor_proto_too_large", 0.96, why, places(log.of("proto_limit"))))
     return found
 
@@ -56,18 +56,19 @@ def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
     if not kills:
         return []
     kinds = {event.kind for event in kills}
-    confidence, why = 0.55, "perhaps system RAM: the kernel of the notebook died without a word."
+    confidence = 0.55
+    why = "The notebook's kernel died without an error: it may have run out of system RAM."
     if log.has("host_warning"):
         confidence = 0.7
-        why = "most likely system RAM: large allocations came, and then the notebook's kernel died."
+        why = "After large allocations the notebook's kernel died: most likely it ran out of RAM."
     if "killed" in kinds:
         confidence = 0.75
-        why = "most likely system RAM: the process was killed from outside, without a traceback."
+        why = "The process was killed without a traceback: most likely it ran out of system RAM."
     if "kernel_kill" in kinds or "memory_kill" in kinds:
         confidence = 0.97
-        why = "system RAM, or the job's share of it: the process was killed for using too much."
+        why = "The run ran out of system RAM, or of the job's share of it, and was killed."
     if confidence < 0.97 and log.has("stopped"):
-        why_else = "nothing: the run was stopped from outside, not for its memory."
+        why_else = "No memory failure: the run was stopped from outside."
         return [
             Candidate("not_memory", 0.8, why_else, places(log.of("stopped"))),
             Candidate("host_killed", 0.4, why, places(kills)),
@@ -78,13 +79,13 @@ def _kills(log: Log, growth: Growth | None) -> list[Candidate]:
     found = [Candidate("host_killed", confidence, why, evidence)]
     if _is_filling(log, kills[0].line):
         filling = log.of("shuffle_filling")
-        why = "system RAM, while a shuffle buffer was filled with elements."
+        why = "System RAM ran out while a shuffle buffer was being filled."
         found.append(Candidate("pipeline_buffer", 0.98, why, places([*filling[-2:], *kills], 4)))
     elif log.has("shuffle_filling"):
-        why = "perhaps the shuffle buffer, which stays in system RAM."
+        why = "A shuffle buffer stays in system RAM and may have filled it."
         found.append(Candidate("pipeline_buffer", 0.45, why, places(log.of("shuffle_filling"))))
     if log.has("retracing"):
-        why = "perhaps a leak: functions are traced again and again, and every trace is kept."
+        why = "Functions are retraced again and again, and every trace stays in memory."
         found.append(Candidate("leak", 0.4, why, places(log.of("retracing"))))
     return found
 
@@ -102,8 +103,8 @@ def _warnings(log: Log) -> list[Candidate]:
         return []
     largest = max(warnings, key=lambda event: event.bytes or 0)
     why = (
-        f"nothing yet: one allocation of {format_bytes(largest.bytes)} took more than a tenth of "
-        "free system RAM, and the run went on."
+        "Nothing failed: TensorFlow warned of an allocation that takes more than 10 % of free "
+        f"system RAM ({format_bytes(largest.bytes)}), and the run went on."
     )
     return [Candidate("host_allocation_warning", 0.6, why, places([largest, *warnings]))]
 
@@ -114,7 +115,7 @@ def _pipeline(log: Log) -> list[Candidate]:
         return []
     size = max(event.count or 0 for event in filling)
     why = (
-        f"nothing yet: a shuffle buffer of {size:,} elements takes long to fill, and stays in "
+        f"Nothing failed: a shuffle buffer of {size:,} elements takes long to fill, and stays in "
         "system RAM."
     )
     confidence = 0.61 if len(filling) > 1 else 0.55
@@ -123,16 +124,15 @@ def _pipeline(log: Log) -> list[Candidate]:
 
 def _leak(log: Log, growth: Growth) -> Candidate:
     first, last = growth.figures[0], growth.figures[-1]
-    is_share = first.label.endswith("%")
-    change = (
-        "more and more"
-        if is_share
-        else f"{format_bytes(first.bytes)} at first, {format_bytes(last.bytes)} at the end"
-    )
-    why = f"memory, little by little: it is never given back ({change})."
+    change = f"{format_bytes(first.bytes)} at first, {format_bytes(last.bytes)} at the end"
+    why = f"Memory keeps growing: {change}."
+    if first.label.endswith(LEFT):
+        why = f"Memory keeps growing: {change} was free."
+    elif first.label.endswith("%"):
+        why = "Memory keeps growing, from line to line of the log."
     shown = [first, *sorted(growth.figures, key=lambda f: f.bytes)[-2:]]
     evidence = tuple(sorted({(figure.line, figure.text) for figure in shown}))
     confidence = 0.9 if growth.steps >= 3 else 0.8
-    if not first.label:
+    if not first.label or first.label.endswith(LEFT):
         confidence = 0.65
     return Candidate("leak", confidence, why, evidence)

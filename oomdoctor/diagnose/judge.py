@@ -15,7 +15,9 @@ from oomdoctor.diagnose.events import Event, Log, places
 from oomdoctor.diagnose.figures import Growth, find_growth
 from oomdoctor.diagnose.host import KILLS, array_bytes, host_candidates
 from oomdoctor.diagnose.meaning import Meaning, explain
+from oomdoctor.diagnose.reported import job_figures, xla_figures
 from oomdoctor.diagnose.request import Request, find_request
+from oomdoctor.diagnose.stage import is_optimizer_state, stage_of
 from oomdoctor.diagnose.startup import startup_candidates
 from oomdoctor.facts import Diagnosis, OtherCause
 
@@ -73,9 +75,24 @@ def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
         fitting_batch=meaning.fitting_batch,
         holders=meaning.holders if chosen.cause in DEVICE_CAUSES else (),
         memory_map=meaning.memory_map if chosen.cause in DEVICE_CAUSES else None,
+        stage=stage_of(log, request),
+        epochs=log.epochs,
+        signs=_signs(log, request),
         notes=(*_notes(chosen, log, request, meaning), *log.notes),
         **fields,
     )
+
+
+def _signs(log: Log, request: Request) -> tuple[str, ...]:
+    """What else the log shows that bears on the advice."""
+    told = {
+        "shuffle_buffer": log.has("shuffle_filling", "shuffle_filled"),
+        "cache": log.has("cache"),
+        "gpu": log.has("card", "card_memory") or bool(request.device and not request.is_on_host),
+        "optimizer_state": is_optimizer_state(request),
+        "large_allocations": log.has("host_warning"),
+    }
+    return tuple(name for name, is_told in told.items() if is_told)
 
 
 def _is_fatal(chosen: Candidate, log: Log) -> bool:
@@ -107,30 +124,30 @@ def _nothing(log: Log) -> list[Candidate]:
     """What remains where memory is not the matter: another failure, or none."""
     found = []
     if log.has("disk_full"):
-        why = "disk space, not memory."
+        why = "The disk is full, not memory."
         found.append(Candidate("not_memory", 0.95, why, places(log.of("disk_full"))))
     if log.has("file_failure"):
-        why = "room for a file (the disk, a quota, or open files), not memory."
+        why = "A file could not be written (disk, quota, or open files): not a memory problem."
         found.append(Candidate("not_memory", 0.9, why, places(log.of("file_failure"))))
     if log.has("quota"):
-        why = "a quota or a limit of a service, not memory."
+        why = "A quota or a service limit was exceeded: not a memory problem."
         found.append(Candidate("not_memory", 0.85, why, places(log.of("quota"))))
     errors = [e for e in log.of("exception") if e.name not in ("KeyboardInterrupt", "MemoryError")]
     if errors:
         name = errors[-1].name
-        why = f"nothing: the run ended with {name}, which is not about memory."
+        why = f"Not a memory problem: the run ended with {name}."
         found.append(Candidate("not_memory", 0.62, why, places(errors[-2:])))
     elif log.has("cuda_fault"):
-        why = "nothing: a kernel on the GPU went to memory that was not its own, which is a fault."
+        why = "Not a memory shortage: a GPU kernel made an illegal memory access."
         found.append(Candidate("not_memory", 0.62, why, places(log.of("cuda_fault"))))
     elif log.has("driver_fault"):
-        why = "nothing: the GPU's driver does not fit the CUDA library, so no GPU was used."
+        why = "Not a memory problem: the GPU driver does not match CUDA, so no GPU was used."
         found.append(Candidate("not_memory", 0.52, why, places(log.of("driver_fault"))))
     elif log.has("crash"):
-        why = "nothing that the log shows: the program crashed for another reason."
+        why = "Not a memory problem, as far as the log shows: the program crashed."
         found.append(Candidate("not_memory", 0.58, why, places(log.of("crash"))))
     if not found and log.has("stopped"):
-        why = "nothing: the run was stopped from outside."
+        why = "No memory failure: the run was stopped from outside."
         found.append(Candidate("not_memory", 0.5, why, places(log.of("stopped"))))
     found.append(_healthy(log))
     return found
@@ -140,13 +157,13 @@ def _healthy(log: Log) -> Candidate:
     benign = log.of("bfc_not_failure")
     if benign:
         why = (
-            "nothing: an op asked for more working memory, did not get it, and took a slower way. "
-            "TensorFlow itself says that this is not a failure."
+            "Nothing failed: an op requested more workspace, did not get it, and used a slower "
+            "algorithm. TensorFlow itself says that this is not a failure."
         )
         return Candidate("no_failure", 0.55, why, places(benign))
     if not log.has_text:
-        return Candidate("no_failure", 0.2, "nothing that can be told: the log is empty.")
-    return Candidate("no_failure", 0.5, "nothing: the log shows no failure.")
+        return Candidate("no_failure", 0.2, "The log is empty.")
+    return Candidate("no_failure", 0.5, "The log shows no failure.")
 
 
 def _figures(
@@ -155,7 +172,7 @@ def _figures(
     """Return the figures that belong to the cause: those of another would mislead."""
     cause = chosen.cause
     if cause in DEVICE_CAUSES and request.event is not None:
-        return {
+        fields = {
             "requested_bytes": request.bytes,
             "shape": request.shape,
             "dtype": request.dtype,
@@ -165,6 +182,7 @@ def _figures(
             "in_use_bytes": request.in_use_bytes,
             "op": request.op,
         }
+        return fields | xla_figures(log, request)
     if cause == "tensor_proto_too_large":
         size = next((e.bytes for e in log.of("proto_limit") if e.bytes), None)
         return {"requested_bytes": size, "limit_bytes": PROTO_LIMIT_BYTES}
@@ -204,10 +222,12 @@ def _host_figures(cause: str, log: Log, growth: Growth | None) -> dict[str, Any]
         kinds = ("allocation_failure", "pinned_failure", "host_warning")
         sizes = [event.bytes for event in log.of(*kinds) if event.bytes is not None]
         fields["requested_bytes"] = max(sizes, default=None)
-    elif cause == "host_killed":
-        sizes = [event.bytes for event in log.of("kernel_kill") if event.bytes is not None]
-        fields["in_use_bytes"] = max(sizes, default=None)
-    elif cause == "leak" and growth is not None and not growth.figures[-1].label.endswith("%"):
+    if cause in ("host_killed", "pipeline_buffer", "leak"):
+        fields |= job_figures(log)
+    if cause == "host_killed" and log.has("host_warning"):
+        sizes = [event.bytes for event in log.of("host_warning") if event.bytes is not None]
+        fields["requested_bytes"] = max(sizes, default=None)
+    if cause == "leak" and growth is not None and growth.is_in_bytes:
         fields["in_use_bytes"] = growth.figures[-1].bytes
     return fields
 
@@ -215,12 +235,12 @@ def _host_figures(cause: str, log: Log, growth: Growth | None) -> dict[str, Any]
 def _notes(chosen: Candidate, log: Log, request: Request, meaning: Meaning) -> tuple[str, ...]:
     notes = list(meaning.notes) if chosen.cause in DEVICE_CAUSES else []
     if request.is_rounded and request.bytes is not None and chosen.cause in DEVICE_CAUSES:
-        notes.append("The log prints the requested size rounded, or without its type.")
+        notes.append("The log prints the requested size rounded, or without a dtype.")
     if chosen.cause in DEVICE_CAUSES and request.is_on_host:
         notes.append(
-            "It was the CPU's allocator that failed: system RAM, not a graphics card."
+            "The CPU's allocator failed: system RAM, not GPU memory."
             if request.limit_bytes is None
-            else "It was the CPU's allocator, under a limit that was set for it."
+            else "The CPU's allocator failed, under a limit that was set for it."
         )
     if (
         chosen.cause in DEVICE_CAUSES
@@ -228,5 +248,5 @@ def _notes(chosen: Candidate, log: Log, request: Request, meaning: Meaning) -> t
         and (log.last_progress or 0) > request.event.line
         and not any(e.line > request.event.line for e in log.of("exception", "exhausted", *KILLS))
     ):
-        notes.append("The run went on after that, so the failure was caught.")
+        notes.append("The run went on after that: the failure was caught.")
     return tuple(notes)

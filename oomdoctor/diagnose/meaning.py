@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from oomdoctor.diagnose.events import Dump, Frame, Log
 from oomdoctor.diagnose.request import Request
+from oomdoctor.diagnose.stage import creates_weights
 from oomdoctor.facts import MemoryMap
 from oomdoctor.units import format_bytes
 
@@ -77,7 +78,6 @@ _WEIGHTS = re.compile(
     r"|embeddings|UnsortedSegmentSum|Adam|Momentum|VarHandleOp|ReadVariableOp"
 )
 _BY_HAND = re.compile(r"(?:Fill|Zeros|Ones|Const|_EagerConst|Random|StatelessRandom|Tile|Range)")
-_BUILDERS = ("build", "build_wrapper", "add_weight", "add_variable", "add_optimizer_variables")
 LARGEST_BATCH = 65536
 
 
@@ -101,9 +101,9 @@ def explain(log: Log, request: Request, batch_size: int | None = None) -> Meanin
     fitting = _fitting(request, size) if dimension is not None else None
     if fitting is not None and size is not None and fitting < size:
         notes.append(
-            f"Dimension {dimension} is the batch of {size}: no more than {fitting} can fit by "
-            "arithmetic on the limit and what was in use. An estimate from above; try "
-            f"{max(1, min(fitting, size // 2))} first."
+            f"Dimension {dimension} is the batch size, {size}. At most {fitting} can fit, given "
+            "the limit and what was in use (an upper bound). "
+            f"Try {max(1, min(fitting, size // 2))} first."
         )
     return Meaning(
         layer=layer_of(request.op),
@@ -153,9 +153,13 @@ def _batch(
     if given is not None:
         return *_dimension_of(shape, given), []
     if is_weight(request.op):
-        return None, None, ["The tensor is as large as the weights: the batch does not change it."]
-    if _creates_weights(log):
-        return None, None, ["It failed while weights were created: no batch had been fed yet."]
+        return (
+            None,
+            None,
+            ["The tensor is as large as a weight: the batch size does not change it."],
+        )
+    if creates_weights(log, request):
+        return None, None, ["It failed while weights were being created, before the first batch."]
     shapes = {event.shape for event in log.of("oom_tensor") if event.shape}
     firsts = {other[0] for other in shapes if other}
     if len(shapes) > 1 and len(firsts) == 1:
@@ -164,13 +168,6 @@ def _batch(
     if len(shape) >= 3 and shape[0] <= LARGEST_BATCH and not is_made_by_hand:
         return (None, None, []) if _looks_like_kernel(shape) else (0, shape[0], [])
     return None, None, []
-
-
-def _creates_weights(log: Log) -> bool:
-    """Whether the last traceback goes through the building of a layer or an optimizer."""
-    return any(
-        frame.function in _BUILDERS and _LIBRARY.search(frame.file) for frame in log.frames[-30:]
-    )
 
 
 def _looks_like_kernel(shape: tuple[int, ...]) -> bool:

@@ -61,7 +61,8 @@ ALLOCATORS = (
         "xla_remat",
         "can't reduce memory use below",
         rf"can't reduce memory use below -?(?P<limit>{SIZE})"
-        rf"[^\n]{{0,80}}only reduced to (?P<size>{SIZE})(?: \((?P<n>\d{{1,20}}) bytes\))?",
+        r"(?: \(-?(?P<limitn>\d{1,20}) bytes\))?"
+        rf"(?:[^\n]{{0,80}}only reduced to (?P<size>{SIZE})(?: \((?P<n>\d{{1,20}}) bytes\))?)?",
     ),
     known("xla_failure", "resource_exhausted: out of memory", r"resource_exhausted: out of memory"),
     known(
@@ -103,6 +104,17 @@ ALLOCATORS = (
         "buffer_shape",
         "shape: ",
         r"^\s{0,40}(?:entry parameter sub)?shape: (?P<dtype>\w{2,8})\[(?P<shape>[\d,]{0,200})\]",
+    ),
+    known(
+        "buffer_op",
+        "operator: ",
+        r'^\s{0,40}operator: (?:op_type="\w{1,80}" )?op_name="(?P<op>[^"\s]{1,400})',
+    ),
+    # A constant of a 1.x graph prints its value, shortened, and its shape.
+    known(
+        "const_shape",
+        "value=tensor<",
+        r"value=Tensor<type: (?P<dtype>\w{1,20}) shape: \[(?P<shape>[\d, ]{1,300})\]",
     ),
     known("usage", "b from ", rf"^\s{{1,8}}(?P<size>{SIZE}) from (?P<op>[^\s]{{1,200}})\s*$"),
     known("dst_failure", "dst tensor is not initialized", r"dst tensor is not initialized"),

@@ -14,6 +14,11 @@ HOST = (
         rf"|unable to allocate (?P<size2>{SIZE})",
     ),
     known(
+        "numpy_failure",
+        "array is too big|maximum allowed size|maximum allowed dimension",
+        r"array is too big; `arr\.size|maximum allowed (?:size|dimension) exceeded",
+    ),
+    known(
         "memory_error",
         "memoryerror|outofmemoryerror",
         r"(?:^|[\s>#|:])(?:[a-z_]\w{0,40}\.){0,6}(?:_Array|Arrow|OutOf)?MemoryError(?:: |:?\s*$)",
@@ -23,11 +28,15 @@ HOST = (
         "allocation_failure",
         "bad_alloc|bad allocation|cannot allocate memory|can't allocate memory|not enough memory"
         "|paging file is too small|error code 1455|insufficient memory|cannot allocate vector"
-        "|llvm error: out of memory",
+        "|llvm error: out of memory|failed to allocate|malloc of size|realloc of size"
+        "|c error: out of memory|could not allocate memory|unable to allocate output",
         r"std::bad_alloc|bad allocation|cannot allocate memory"
         r"|(?:can't allocate memory|not enough memory): you tried to allocate (?P<n>\d{1,20})"
         r"|not enough memory|paging file is too small|error code 1455|insufficient memory"
-        rf"|cannot allocate vector of size (?P<size>{SIZE})|llvm error: out of memory",
+        rf"|cannot allocate vector of size (?P<size>{SIZE})|llvm error: out of memory"
+        r"|failed to allocate (?P<n2>\d{1,20}) bytes in function|c error: out of memory"
+        r"|(?:m|re)alloc of size (?P<size2>\d{1,20}) failed|could not allocate memory"
+        r"|unable to allocate output",
         unless="callbackerroroutofmemory",
     ),
     # 1.x: "of system memory"; the logger prints it five times at most.
@@ -50,16 +59,20 @@ END = (
     ),
     known(
         "memory_kill",
-        "oom-kill|oom_kill|oomkilled|out_of_memory|memory limit|memlimit|memory usage limit"
+        "oom-kill|oom_kill|oomkilled|out_of_memory|memory limit|memlimit|memory usage"
         "|exceeded limit|low on resource|available ram|more memory than|physical memory"
-        "|perhaps out of|out-of-memory handler|memory was exceeded| out_of_me+",
-        r"oom.kill event|oomkilled|state\W{1,6}out_of_memory| OUT_OF_ME\+"
+        "|perhaps out of|out-of-memory handler|memory was exceeded| out_of_me+|memory pressure"
+        "|due to memory used|earlyoom|h_vmem",
+        r"oom.kill event|oomkilled(?!\W{1,6}false)|state\W{1,6}out_of_memory| OUT_OF_ME\+"
         r"|exceeded (?:job|step|process)? ?memory limit"
         r"|term_memlimit|lsf memory usage limit|\bv?mem \w{1,20} exceeded limit"
         r"|exceeding memory limits|beyond (?:physical|virtual) memory limits"
         r"|low on resource: memory|using all available ram|used all available ram"
         r"|allocate more memory than is available|sigkill! perhaps out of memory"
-        r"|out-of-memory handler|memory limit (?:was )?exceeded|exceeded (?:the|its) memory limit",
+        r"|out-of-memory handler|memory limit (?:was )?exceeded|exceeded (?:the|its) memory limit"
+        r"|over memory limit of|exceeds the memory usage threshold|killed due to memory pressure"
+        r"|killed \S{1,200} due to memory used|earlyoom\S{0,20}: sending SIG"
+        r"|exceeds? (?:job )?(?:hard )?limit \"?h_vmem",
     ),
     known(
         "killed",
@@ -91,6 +104,59 @@ END = (
     ),
 )
 
+LIMITS = (
+    # What a job had in use, and what it was allowed to have: kernel, Slurm, YARN, Ray, PBS,
+    # HTCondor, SGE, systemd, LSF.
+    known(
+        "memory_limit",
+        "memory: usage",
+        rf"\bmemory: usage (?P<used>{SIZE}), limit (?P<limit>{SIZE})",
+    ),
+    known(
+        "memory_limit",
+        "exceeded memory limit (",
+        r"exceeded memory limit \((?P<usedkib>\d{1,18}) > (?P<limitkib>\d{1,18})\)",
+    ),
+    known(
+        "memory_limit",
+        "physical memory used",
+        rf"(?P<used>{SIZE}) of (?P<limit>{SIZE}) physical memory used",
+    ),
+    known(
+        "memory_limit",
+        "usage threshold",
+        rf"was (?P<used>{SIZE}) / (?P<limit>{SIZE}) \([\d.]{{1,12}}\)",
+    ),
+    known(
+        "memory_limit",
+        "exceeded limit",
+        rf"\bmem (?P<used>{SIZE}) exceeded limit (?P<limit>{SIZE})",
+    ),
+    known(
+        "memory_limit",
+        "over memory limit of",
+        r"over memory limit of (?P<limitmib>\d{1,9}) megabytes\.[^\n]{1,30} usage: "
+        r"(?P<usedmib>\d{1,9}) megabytes",
+    ),
+    known("memory_limit", "> limit:", rf"\((?P<used>{SIZE})\d{{0,6}} > limit:(?P<limit>{SIZE})"),
+    known(
+        "memory_limit",
+        "due to memory used",
+        r"due to memory used \((?P<used>\d{1,18})\) / total \((?P<limit>\d{1,18})\)",
+    ),
+    known("memory_limit", "max memory", rf"^\s{{0,20}}max memory ?: {{1,9}}(?P<used>{SIZE})"),
+    known(
+        "memory_limit",
+        "total requested memory",
+        rf"^\s{{0,20}}total requested memory ?: {{1,9}}(?P<limit>{SIZE})",
+    ),
+    # `kubectl describe` lists limits and requests, each with a line for memory.
+    known("pod_limits", "limits:", r"^\s{0,40}limits:\s{0,8}$"),
+    known("pod_requests", "requests:", r"^\s{0,40}requests:\s{0,8}$"),
+    known("pod_memory", "memory:", rf"^\s{{0,40}}memory: {{1,20}}(?P<size>{SIZE})\s{{0,8}}$"),
+    known("memory_limit", "was using", rf"was using (?P<used>{SIZE}), which exceeds"),
+)
+
 OTHER = (
     known(
         "proto_limit",
@@ -109,6 +175,11 @@ OTHER = (
         r"filling up shuffle buffer[^:\n]{0,40}: (?P<filled>\d{1,15}) of (?P<count>\d{1,15})",
     ),
     known("shuffle_filled", "shuffle buffer filled", r"shuffle buffer filled"),
+    known(
+        "cache",
+        "being cached|cachedataset|cache_dataset|memorycache",
+        r"dataset being cached|\bCacheDataset|cache_dataset_ops|\bMemoryCache",
+    ),
     known(
         "disk_full",
         "no space left|disk quota exceeded|errno 28|low on resource: ephemeral",

@@ -12,9 +12,9 @@ Kubernetes, Colab, Kaggle and Jupyter.
 from __future__ import annotations
 
 from oomdoctor.diagnose.messages_device import ALLOCATORS, CARD, LIBRARY
-from oomdoctor.diagnose.messages_host import END, HOST, OPERATION, OTHER
+from oomdoctor.diagnose.messages_host import END, HOST, LIMITS, OPERATION, OTHER
 
-GROUPS = (ALLOCATORS, LIBRARY, CARD, HOST, END, OTHER, OPERATION)
+GROUPS = (ALLOCATORS, LIBRARY, CARD, HOST, END, LIMITS, OTHER, OPERATION)
 """Within a group a line has one meaning, the first; across groups it may have several."""
 
 NEEDLES = tuple(
@@ -36,5 +36,7 @@ ROOTS = (
     "multi_gpu", "dumped", "abort", "illegal", "bus e", "segmentation", "from device", "on host",
     "pinned", "canceled future", "session crash", "preempt", "walltime", "low on resource",
     "available ram", "horovod", " dso", "of_me+", "fault", "not create", "perhaps",
+    "requests:", "operator: ", "value=tensor<", "being cached", "is too big", "vmem",
+    "maximum allowed", "usage thresh", "was using", "cachedataset", "cache_dataset",
 )  # fmt: skip
 """Parts of words of which one is in every needle: most lines of a log have none."""

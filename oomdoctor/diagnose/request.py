@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from oomdoctor.diagnose.events import Dump, Event, Log
+from oomdoctor.diagnose.events import Dump, Event, Log, places
 from oomdoctor.diagnose.sizes import tensor_bytes
 
 FAILURES = (
@@ -24,8 +24,12 @@ FAILURES = (
     "copy_failure",
     "dst_failure",
     "plain_failure",
+    "dump",
 )
-"""Kinds that say a device's allocator failed, the most telling first."""
+"""Kinds that say a device's allocator failed, the most telling first.
+
+A dump comes last: where a log was cut, it may be all that is left of the failure.
+"""
 
 _GPU_OF_ALLOCATOR = re.compile(r"GPU_(?:async_)?(\d{1,3})", re.IGNORECASE)
 _HOST_ALLOCATORS = ("cpu", "mkl", "bfc_cpu_allocator", "gpu_host", "cuda_host")
@@ -64,25 +68,42 @@ def find_request(log: Log) -> Request:
     allocator = allocator or (dump.allocator if dump else None)
     size, is_rounded = _size(event, header)
     device = event.device or _device(allocator) or (header.device if header else None)
-    in_use = dump.in_use_bytes if dump else None
-    # The chunks of a dump that was cut off are not all there are.
-    if in_use is None and dump is not None and dump.chunks and dump.limit_bytes is not None:
-        in_use = sum(size * count for size, count in dump.chunks)
-    if in_use is None:
-        in_use = next((e.bytes for e in log.of("xla_hbm") if e.limit_bytes), None)
+    shape, dtype = event.shape, event.dtype
+    if shape is None and event.kind in ("dst_failure", "copy_failure"):
+        constant = _constant(log, event)
+        if constant is not None:
+            shape, dtype = constant.shape, constant.dtype
+            size, is_rounded = tensor_bytes(shape, dtype) or size, False
     return Request(
         event=event,
         bytes=size,
         is_rounded=is_rounded,
-        shape=event.shape,
-        dtype=event.dtype,
+        shape=shape,
+        dtype=dtype,
         device=device,
         allocator=allocator,
         op=_op(log, event, header),
         dump=dump,
         limit_bytes=_limit(log, dump, device),
-        in_use_bytes=in_use,
+        in_use_bytes=_in_use(log, dump),
     )
+
+
+def _in_use(log: Log, dump: Dump | None) -> int | None:
+    if dump is not None:
+        in_use = dump.in_use_bytes if dump.in_use_bytes is not None else dump.sum_bytes
+        if in_use is not None:
+            return in_use
+        # The chunks of a dump that was cut off are not all there are.
+        if dump.chunks and dump.limit_bytes is not None:
+            return sum(size * count for size, count in dump.chunks)
+    return next((e.bytes for e in log.of("xla_hbm") if e.limit_bytes), None)
+
+
+def _constant(log: Log, event: Event) -> Event | None:
+    """The constant of a graph that could not be copied: 1.x names it after the error."""
+    after = [e for e in log.of("const_shape") if 0 <= e.line - event.line <= 3 and e.shape]
+    return after[0] if after else None
 
 
 def _telling(log: Log) -> Event | None:
@@ -153,6 +174,9 @@ def _limit(log: Log, dump: Dump | None, device: str | None) -> int | None:
     if device is not None and device.startswith("CPU"):
         return None
     hbm = [event.limit_bytes for event in log.of("xla_hbm") if event.limit_bytes]
+    total = [e.total_bytes for e in log.of("async_free") if e.total_bytes]
+    if total and log.has("async_failure"):
+        return total[0]
     cards = [card for card in log.of("card") if card.limit_bytes is not None]
     same = [card for card in cards if device is None or card.device == device]
     found = hbm + [card.limit_bytes for card in same[-1:]]
@@ -184,3 +208,12 @@ def failing_gpus(log: Log) -> set[str]:
         if device and device.startswith("GPU"):
             devices.add(device)
     return devices
+
+
+def evidence_of(log: Log, request: Request, *more: Event) -> tuple[tuple[int, str], ...]:
+    """Return the lines that show a device's failure, with some more."""
+    shown = list(more) + ([request.event] if request.event else log.of(*FAILURES)[:1])
+    lines = dict(places(shown, 4))
+    if request.dump is not None:
+        lines.update(dict(request.dump.places[:3]))
+    return tuple(sorted(lines.items()))

@@ -27,13 +27,13 @@ def startup_candidates(log: Log) -> list[Candidate]:
     found = _library(log)
     contexts = log.of("context_failure")
     if contexts:
-        why = "GPU memory before anything was put there: another process holds the card."
+        why = "No GPU memory was left when the program started: another process holds the GPU."
         found.append(Candidate("gpu_held_by_other_process", 0.9, why, places(contexts)))
     backed_off = [event for event in log.of("device_back_off") if event.bytes]
     if backed_off and not log.has(*FAILURES):
         found.append(_back_off(log, backed_off))
     elif log.has("cuda_out_of_memory") and not log.has(*FAILURES) and not contexts:
-        why = "GPU memory, as the driver reports: another process may hold the card."
+        why = "The driver reports that GPU memory ran out: another process may hold the GPU."
         told = places(log.of("cuda_out_of_memory"))
         found.append(Candidate("gpu_held_by_other_process", 0.7, why, told))
     return found
@@ -62,12 +62,12 @@ def _back_off(log: Log, refused: list[Event]) -> Candidate:
     if share < FAR_BELOW:
         had = format_bytes(free if free is not None else got)
         of = f" of {format_bytes(total)}" if total else ""
-        why = f"GPU memory at start-up: only {had}{of} was free, so another process holds the card."
+        why = f"Only {had}{of} of GPU memory was free at start-up: another process holds the GPU."
         return Candidate("gpu_held_by_other_process", 0.88, why, evidence)
     return Candidate("no_failure", 0.7, _HARMLESS, evidence)
 
 
-_HARMLESS = "nothing: TensorFlow asked for nearly all of the card, was refused, and asked for less."
+_HARMLESS = "Nothing failed: TensorFlow requested nearly the whole GPU, was refused, and took less."
 
 
 def _back_off_alone(
@@ -77,7 +77,7 @@ def _back_off_alone(
     went_on = log.last_progress is not None and log.last_progress > evidence[-1][0]
     if got < FAR_BELOW * first or not went_on:
         size = format_bytes(first)
-        why = f"GPU memory at start-up: {size} was refused; another process may hold it."
+        why = f"{size} of GPU memory was refused at start-up: another process may hold it."
         return Candidate("gpu_held_by_other_process", 0.68, why, evidence)
     return Candidate("no_failure", 0.6, _HARMLESS, evidence)
 
@@ -94,19 +94,17 @@ def _library(log: Log) -> list[Candidate]:
     free = [event.free_bytes or 0 for event in log.of("library_memory")]
     refused = any("ALLOC_FAILED" in name.upper() for name in names)
     if mismatch:
-        why = (
-            "nothing: a CUDA library of the wrong version did not start; memory is not the reason."
-        )
+        why = "Not a memory problem: a CUDA library of the wrong version did not start."
         return [Candidate("not_memory", 0.9, why, places([*mismatch, *told], 4))]
     confidence = 0.9 if refused else 0.8 if handles else 0.7 if states else 0.64
     if not refused and _has_plenty(log, free):
-        why = "nothing: a CUDA library did not start although plenty of GPU memory is free."
+        why = "Not a memory problem: a CUDA library did not start with plenty of GPU memory free."
         return [Candidate("not_memory", 0.8, why, evidence)]
     if log.has("bfc_failure", "oom_tensor", "xla_failure"):
         confidence *= 0.7
     why = (
-        "GPU memory for CUDA's own libraries: cuDNN or cuBLAS could not start beside what "
-        "TensorFlow had taken."
+        "cuDNN or cuBLAS could not allocate GPU memory: they need some beside what TensorFlow "
+        "reserves."
     )
     found = [Candidate("cuda_library_allocation", confidence, why, evidence)]
     if not refused and not log.has("device_back_off"):
@@ -120,12 +118,12 @@ def _other_than_memory(log: Log, told: list[Event]) -> list[Candidate]:
     is_recent = any((doubt.count or 0) >= RECENT_DRIVER for doubt in doubts)
     if doubts and not (is_recent and log.has("library_init")):
         why = (
-            "nothing: cuDNN did not start, and the log suspects a driver that is too old. Update "
-            "the driver first."
+            "Not a memory problem, most likely: cuDNN did not start, and the log suspects an old "
+            "driver. Update the driver first."
         )
         return [Candidate("not_memory", 0.85, why, places([*doubts, *told], 4))]
     if faults and not log.has("library_handle", "library_status"):
-        why = "nothing: cuBLAS started and then failed at its work, as on a card it does not know."
+        why = "Not a memory problem: cuBLAS failed after it had started, as on an unsupported GPU."
         return [Candidate("not_memory", 0.7, why, places([*faults, *told], 4))]
     return []
 

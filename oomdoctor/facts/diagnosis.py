@@ -61,4 +61,12 @@ class Diagnosis:
     """Pairs of who holds the memory and bytes, the largest first."""
     memory_map: MemoryMap | None = None
     """None where the log does not show every chunk."""
+    stage: str | None = None
+    """`weights` where weights or optimizer state were being created, `training` where steps or
+    epochs came before; None where the log shows neither."""
+    epochs: int | None = None
+    """The highest epoch the log shows; 0 where it shows none."""
+    signs: tuple[str, ...] = ()
+    """What else bears on the advice: `shuffle_buffer`, `cache`, `gpu`, `optimizer_state`,
+    `large_allocations`."""
     notes: tuple[str, ...] = ()

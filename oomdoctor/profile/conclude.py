@@ -62,8 +62,8 @@ def _of_exception(said: Diagnosis, profile: Profile) -> Diagnosis:
         said = _as_device(said, recording, limit)
     share = LARGE_SHARE * (said.limit_bytes or (limit.limit_bytes if limit else 0) or 1)
     if leak is not None and (leak.what == "device") == on_device and leak.grown_bytes > share:
-        other = OtherCause(cause=said.cause, confidence=0.3, why="the error that ended the run")
-        summary = f"{_place(leak)}: {_grew(leak)}, until an allocation failed{_named(recording)}."
+        other = OtherCause(cause=said.cause, confidence=0.3, why="The error that ended the run.")
+        summary = f"{_place(leak)} {_grew(leak)} until an allocation failed{_named(recording)}."
         return replace(
             said, cause="leak", confidence=leak.confidence, summary=summary, alternatives=(other,)
         )
@@ -80,7 +80,7 @@ def _as_device(said: Diagnosis, recording: Recording, limit: Limit) -> Diagnosis
         cause="gpu_exhausted" if said.cause == "host_exhausted" else said.cause,
         limit_bytes=said.limit_bytes or limit.limit_bytes,
         in_use_bytes=said.in_use_bytes if said.in_use_bytes is not None else held,
-        summary=f"device memory: TensorFlow could not get {asked} more on a card of {size}.",
+        summary=f"The GPU ran out of memory: TensorFlow could not get {asked} more of {size}.",
         device="GPU:0 (emulated)",
         notes=tuple(note for note in said.notes if "system RAM" not in note),
     )
@@ -99,18 +99,20 @@ def _of_kill(profile: Profile, end: End) -> Diagnosis:
             in_use_bytes=highest,
             limit_bytes=limit.limit_bytes if limit else None,
             summary=(
-                f"nothing that can be told: the run ended by {by} with {_of_limit(highest, limit)} "
-                "in use; somebody else may have ended it."
+                f"The run was ended by {by} with {_of_limit(highest, limit)} in use: why is not "
+                "known, and somebody else may have ended it."
             ),
         )
     growth = next((one for one in profile.growths if one.what == "host"), None)
     cause = _cause_of(growth)
     killer = {"cap": "the cap of --ram", "kernel": "the kernel"}.get(end.killed_by or "", "SIGKILL")
-    text = f"system RAM: ended by {killer} at {_of_limit(highest, limit)}"
+    text = f"System RAM ran out: ended by {killer} at {_of_limit(highest, limit)}"
     if end.exit_code is None:
-        text = f"system RAM, probably: the recording breaks off at {_of_limit(highest, limit)}"
+        text = (
+            f"System RAM probably ran out: the recording breaks off at {_of_limit(highest, limit)}"
+        )
     if growth is not None:
-        text += f"; {_grew(growth)}"
+        text += f"; it {_grew(growth)}"
         text += f" during {growth.phase}" if growth.phase else ""
     return Diagnosis(
         cause=cause,
@@ -136,20 +138,20 @@ def _of_quiet_end(profile: Profile, end: End) -> Diagnosis:
     limit = recording.limit_of("host")
     highest = _highest(recording)
     if leak is not None:
-        told = f"nothing yet: {_grew(leak)}{_named(recording)}"
+        told = f"Nothing failed, but memory {_grew(leak)}{_named(recording)}"
         coming = [one.text for one in profile.forecasts if one.what == leak.what]
         told += f"; {coming[0]}" if coming else ""
         return _mild("leak", leak.confidence, f"{told}.", recording)
     growth = next((one for one in profile.growths if one.kind in ("cache", "buffer")), None)
     if growth is not None and _is_large(growth, recording):
-        told = f"nothing yet: {growth.evidence[-1]} and took {format_bytes(growth.grown_bytes)}"
+        told = f"Nothing failed: {growth.evidence[-1]} and took {format_bytes(growth.grown_bytes)}"
         told += f" of {format_bytes(limit.limit_bytes)}" if limit else ""
         return _mild("pipeline_buffer", growth.confidence, f"{told}.", recording)
     if end.exit_code and end.killed_by != "user":
-        told = f"nothing: the run ended with exit code {end.exit_code}, not for want of memory"
+        told = f"Not a memory problem: the run ended with exit code {end.exit_code}"
         return _mild("not_memory", 0.8, f"{told}.", recording)
     how = "was stopped" if end.killed_by == "user" else "ended by itself"
-    told = f"nothing: the run {how}, {_of_limit(highest, limit)} in use at its highest"
+    told = f"Nothing failed: the run {how}, with {_of_limit(highest, limit)} in use at its peak"
     return _mild("no_failure", 0.95, f"{told}.", recording)
 
 
@@ -171,7 +173,7 @@ def _cut_off(profile: Profile) -> Diagnosis:
     if quiet.cause != "no_failure":
         return quiet
     highest = _of_limit(_highest(recording), recording.limit_of("host"))
-    told = f"nothing that can be told: the recording was cut off, with {highest} in use."
+    told = f"The recording was cut off, with {highest} in use: how the run ended is not known."
     return replace(quiet, summary=told, confidence=0.3)
 
 
@@ -198,15 +200,15 @@ def _sure(growth: Growth | None) -> float:
 
 
 def _place(growth: Growth) -> str:
-    return "device memory" if growth.what == "device" else "system RAM"
+    return "Device memory" if growth.what == "device" else "System RAM"
 
 
 def _grew(growth: Growth) -> str:
-    """Such as `it grew by 2.0 MiB in each step`."""
+    """Such as `grew by 2.0 MiB per step`."""
     if growth.kind == "leak" and growth.bytes_per_step:
-        return f"it grew by {format_bytes(growth.bytes_per_step)} in each step"
+        return f"grew by {format_bytes(growth.bytes_per_step)} per step"
     rate = f", {format_bytes(growth.bytes_per_second)}/s" if growth.bytes_per_second else ""
-    return f"it grew by {format_bytes(growth.grown_bytes)}{rate}"
+    return f"grew by {format_bytes(growth.grown_bytes)}{rate}"
 
 
 _DONE = {"models_rebuilt": "built", "retracing": "traced", "iterators_made": "called"}

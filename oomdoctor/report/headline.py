@@ -44,8 +44,8 @@ def headline_of(report: Report) -> Headline:
     if report.parts:
         return Headline(state=of_gate.state(report), text=of_gate.headline(report))
     if isinstance(deciding, Diagnosis):
-        topic, text = of_diagnosis.headline(deciding)
-        return Headline(state=_state_of_run(report, deciding), text=text, topic=topic)
+        text = of_diagnosis.headline(deciding)
+        return Headline(state=_state_of_run(report, deciding), text=text)
     if isinstance(deciding, Scripts):
         return Headline(state=of_scripts.state(report), text=of_scripts.headline(report))
     if isinstance(deciding, Tuning):

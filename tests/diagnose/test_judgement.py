@@ -58,7 +58,7 @@ def test_a_limit_far_below_the_card_is_someone_else_or_a_cap():
     text = CARD.format(mb=688, name="Tesla T4") + OOM.format(gpu=0)
     diagnosis = diagnose_text(text)
     assert diagnosis.cause == "gpu_held_by_other_process"
-    assert "or a cap" in diagnosis.summary
+    assert "or a memory limit was set" in diagnosis.summary
 
 
 def test_the_same_failure_with_the_whole_card_is_exhaustion():
@@ -226,7 +226,7 @@ def test_a_failure_on_the_cpu_is_told_as_system_memory():
     text = OOM.format(gpu=0).replace("GPU:0", "CPU:0").replace("GPU_0_bfc", "cpu")
     diagnosis = diagnose_text(text)
     assert diagnosis.device == "CPU:0"
-    assert diagnosis.summary.startswith("system RAM")
+    assert diagnosis.summary.startswith("System RAM")
 
 
 WRAPPED = (
@@ -325,7 +325,7 @@ def test_what_is_in_use_is_unknown_where_a_dump_was_cut_off():
 
 def test_a_driver_that_does_not_fit_is_named():
     text = "kernel version 384.130.0 does not match DSO version 375.66.0 -- cannot find devices\n"
-    assert diagnose_text(text).summary.startswith("nothing: the GPU's driver does not fit")
+    assert diagnose_text(text).summary.startswith("Not a memory problem: the GPU driver")
 
 
 def test_half_a_message_at_the_end_of_a_log_is_one_too():

@@ -39,7 +39,7 @@ def test_a_gradient_of_weights_does_not_depend_on_the_batch():
     text = OOM.format(shape="64,3,3,9") + "\n [[{{node gradient_tape/conv/Conv2DBackpropFilter}}]]"
     diagnosis = diagnose_text(text)
     assert diagnosis.batch_dimension is None
-    assert any("batch does not change" in note for note in diagnosis.notes)
+    assert any("batch size does not change" in note for note in diagnosis.notes)
 
 
 def test_a_given_batch_is_found_folded_into_a_dimension():

@@ -102,12 +102,12 @@ def test_a_word_that_is_neither_on_nor_off_is_told(shell, shown, capsys):
 def test_the_extension_comes_and_goes_by_its_name(shell, capsys):
     assert shell.run_cell("%load_ext oomdoctor\n%oomwatch on\n%reload_ext oomdoctor").success
     shell.run_cell(FAILS)
-    assert "What ran out" not in capsys.readouterr().out, "reloaded: no longer on"
+    assert "✗ Cause" not in capsys.readouterr().out, "reloaded: no longer on"
     shell.run_cell(f"%%oomwatch\n{FAILS}")
-    assert capsys.readouterr().out.count("What ran out") == 1
+    assert capsys.readouterr().out.count("✗ Cause") == 1
     shell.run_cell("%oomwatch on\n%unload_ext oomdoctor")
     shell.run_cell(FAILS)
-    assert "What ran out" not in capsys.readouterr().out
+    assert "✗ Cause" not in capsys.readouterr().out
     assert not shell.run_cell("%oomwatch on").success
 
 
@@ -128,7 +128,7 @@ def test_ipython_as_a_command_shows_the_diagnosis_and_fails(tmp_path):
     assert run.returncode == 1
     before, _, after = run.stdout.partition(f"MemoryError: {NUMPY}\n")
     assert "Traceback" in before
-    assert "What ran out" in after
+    assert "✗ Cause" in after
 
 
 def test_the_door_of_the_extension_is_in_the_package():

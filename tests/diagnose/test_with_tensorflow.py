@@ -20,7 +20,7 @@ except tf.errors.ResourceExhaustedError as error:
     diagnosis = error.oomdoctor.facts.diagnosis
     print("FOUND", diagnosis.cause, diagnosis.requested_bytes, diagnosis.device)
     print("NOTE", any("TensorFlow holds" in note for note in diagnosis.notes))
-    print("SHOWN", "What ran out" in error.__notes__[0])
+    print("SHOWN", "ran out" in error.__notes__[0])
 """
 
 

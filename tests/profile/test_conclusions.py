@@ -81,7 +81,7 @@ def test_a_leak_between_epochs_is_found_though_each_epoch_is_flat():
 def test_a_leak_that_was_not_fatal_is_told_as_a_warning():
     diagnosis = told(run([GIB + step * MIB for step in range(200)]))
     assert (diagnosis.cause, diagnosis.is_fatal) == ("leak", False)
-    assert diagnosis.summary.startswith("nothing yet")
+    assert diagnosis.summary.startswith("Nothing failed")
 
 
 def test_a_cache_that_rests_after_the_first_epoch_is_no_leak():

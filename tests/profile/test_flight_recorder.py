@@ -154,7 +154,7 @@ def test_ctrl_c_on_a_terminal_interrupts_the_program_once_and_the_report_follows
         os.close(terminal)
     assert shown.count(b"interrupt") == 1
     assert os.waitstatus_to_exitcode(status) == 0
-    assert b"Nothing ran out" in shown
+    assert b"Nothing failed" in shown
     assert (tmp_path / "r" / "report.json").exists()
 
 
