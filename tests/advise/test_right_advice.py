@@ -33,7 +33,7 @@ CURES = {
     "host_array_too_large": ["stream_dataset", "mmap", "subset"],
     "host_killed": ["stream_dataset", "mmap", "smaller_shuffle_buffer", "cache_to_file", "subset"],
     "host_exhausted": ["stream_dataset", "smaller_shuffle_buffer"],
-    "host_allocation_warning": ["stream_dataset"],
+    "host_allocation_warning": ["none", "stream_dataset"],
     "pipeline_buffer": ["smaller_shuffle_buffer", "cache_to_file"],
     "leak": ["fix_leak"],
     "tensor_proto_too_large": ["stream_dataset"],

@@ -84,7 +84,7 @@ def test_the_page_refers_to_nothing_outside_itself(tmp_path):
 
 def test_the_verdict_and_the_first_remedy_come_before_the_timeline(tmp_path):
     html = page.render(report_of(profile_of(load(write_example(tmp_path, epochs=6)))))
-    assert html.index("<h1>System RAM: ended by the cap of --ram") < html.index("#change-1")
+    assert html.index("<h1>System RAM ran out: ended by the cap of --ram") < html.index("#change-1")
     assert html.index("#change-1") < html.index('id="timeline"')
     for identity in ("change", "end", "growth", "peak", "phases"):
         assert f'id="{identity}"' in html
@@ -155,4 +155,4 @@ def test_the_command_writes_the_page_beside_the_recording(tmp_path):
         main(["profile", "--from", str(folder)])
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert html.startswith("<!DOCTYPE html>")
-    assert "System RAM: ended by the cap of --ram" in html
+    assert "System RAM ran out: ended by the cap of --ram" in html
