@@ -74,7 +74,9 @@ def test_pictures_of_different_shapes_are_never_recommended_as_one_array(picture
     report = oomdoctor.check(pictures, ram="64GiB", vram="64GiB")
     assert report.facts.footprint.recommended == "stream"
     resized = oomdoctor.check(pictures, ram="64GiB", vram="64GiB", image_size=(8, 8))
-    assert resized.facts.footprint.recommended == "device"
+    assert resized.facts.footprint.recommended == "stream"  # which is how they are fed, and fits
+    whole = oomdoctor.check(pictures, ram="64GiB", image_size=(8, 8), load="memory")
+    assert whole.facts.footprint.recommended == "memory"
 
 
 def test_labels_keep_their_dtype(tmp_path):

@@ -104,7 +104,7 @@ def test_json_of_a_comparison_obeys_the_schema_and_holds_both_reports(runs, comm
 def test_comparing_runs_nothing_and_takes_nothing_else(runs, also, command):
     code, out, err = command(*also, "--compare", *runs)
     assert (code, out) == (2, "")
-    assert "--compare A B runs nothing" in err
+    assert "--compare A B does not run a script" in err
 
 
 def test_a_folder_without_a_recording_is_named(runs, tmp_path, command):

@@ -60,7 +60,7 @@ def advise(
         severity = given.get(rule.id, Severity(rule.file.severity))
         if not _concerns(rule, facts):
             continue
-        if rule.id not in selected - ignored:
+        if rule.id not in selected - ignored or _leaves_data_out(rule, purpose):
             findings = [_plain(rule, Outcome.SKIPPED, severity)]
         elif rule.file.check is not None and facts.scripts is not None:
             findings = judge_code(rule, facts.scripts.matches, known, severity=severity)
@@ -68,6 +68,11 @@ def advise(
             findings = [judge(rule, known, evaluator, severity=severity)]
         judged += [(_rank(finding, rule, purpose), finding) for finding in findings]
     return tuple(finding for _, finding in sorted(judged, key=lambda pair: pair[0]))
+
+
+def _leaves_data_out(rule: Rule, purpose: str | None) -> bool:
+    """Return whether a remedy trains on a part of the data, for a purpose that needs all of it."""
+    return purpose is not None and not rule.file.whole_dataset and purpose not in rule.file.purposes
 
 
 def _concerns(rule: Rule, facts: Facts) -> bool:

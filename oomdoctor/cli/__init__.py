@@ -17,13 +17,13 @@ from oomdoctor.cli.output import ReaderLeft, tell, tell_lines
 from oomdoctor.errors import OomDoctorError, UsageError
 
 COMMANDS = {
-    "probe": "Show the memory of this machine: RAM, limits, GPUs and who holds them.",
-    "check": "Tell whether data fits in memory, and find memory mistakes in scripts.",
-    "estimate": "Predict the peak memory of a training step, without running it.",
+    "probe": "Show this machine's memory: RAM, limits, GPUs and the processes on them.",
+    "check": "Check whether data fits in memory, and scripts for memory mistakes.",
+    "estimate": "Predict the peak memory of a training step without running it.",
     "tune": "Find the largest batch size that fits, by running it.",
-    "diagnose": "Tell why a run died, from its log, and what to change.",
-    "profile": "Run a script, record its memory, and tell what grew and why it ended.",
-    "rules": "List the rules, or print the page of one RULE, given by id or name.",
+    "diagnose": "Find out from its log why a run failed, and what to change.",
+    "profile": "Run a script, record its memory, and report what grew and how it ended.",
+    "rules": "List the rules, or show the page of one RULE, given by id or name.",
 }
 
 
@@ -51,10 +51,11 @@ class _LazyGroup(click.Group):
 def oomdoctor() -> None:
     """The out-of-memory doctor for TensorFlow and Keras.
 
-    Tells before a run whether it fits in memory, and what to change if it does not.
+    Predicts whether training fits in memory, explains out-of-memory errors,
+    and shows what to change.
 
     \b
-    Exit codes: 0 nothing found, 1 findings, 2 could not run.
+    Exit codes: 0 no findings, 1 findings, 2 the command could not run.
     """
 
 

@@ -29,29 +29,36 @@ JUDGED = ("purpose", "select", "ignore", "rules", "severities")
 COMPARED = ("machine", "ram", "vram", "baseline", "update_baseline", "tolerance")
 
 
-_SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
+_SEEN = "{:,} files scanned (Ctrl-C: report on these)"
 
 
 @click.command(cls=config.ConfiguredCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
 @machines_options
-@click.option("--image-size", type=ImageSizeType(), help="What pictures are resized to.")
+@click.option(
+    "--image-size",
+    type=ImageSizeType(),
+    metavar="HxW[xC]",
+    help="Size that images are resized to, such as 224x224.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(list(DTYPE_BYTES)),
     metavar="DTYPE",
-    help="What the loading code makes of the data, such as float32 or uint8.",
+    help="dtype after loading, such as float32 or uint8.",
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
+    metavar="N",
     default=32,
     show_default=True,
-    help="Samples per batch.",
+    help="Batch size.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1,
     show_default=True,
     help="GPUs that share each batch (MirroredStrategy).",
@@ -61,9 +68,11 @@ _SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
     type=click.Choice(["auto", "memory", "stream"]),
     default="auto",
     show_default=True,
-    help="How the data is fed; auto: arrays and tables whole, the rest streamed.",
+    help="How the data is fed; auto: arrays and tables in RAM, the rest streamed.",
 )
-@click.option("--sample", type=SampleType(), help="Read N files of each group, at random.")
+@click.option(
+    "--sample", type=SampleType(), metavar="N", help="Read only N random files per group, or all."
+)
 @click.option(
     "--state",
     cls=CommandLineOption,
@@ -87,12 +96,12 @@ _SEEN = "{:,} files seen (Ctrl-C reports what was seen so far)"
 @click.option(
     "--no-models",
     is_flag=True,
-    help="Leave out the models that the configuration names: they import the project's code.",
+    help="Skip the models in the configuration, which import the project's code.",
 )
 @click.option(
-    "--fix", cls=CommandLineOption, is_flag=True, help="Change scripts where that is safe."
+    "--fix", cls=CommandLineOption, is_flag=True, help="Fix scripts in place where that is safe."
 )
-@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, without changing it.")
 @rule_options
 @baseline_options
 @also_option
@@ -109,10 +118,10 @@ def command(
     no_models: bool,
     **options: Any,
 ) -> int:
-    """Tell whether data fits in memory, and find memory mistakes in scripts.
+    """Check whether data fits in memory, and scripts for memory mistakes.
 
-    Python files and notebooks are read as code, everything else as data. Without a PATH, all
-    that [tool.oomdoctor] in pyproject.toml names is checked.
+    Python files and notebooks are checked as code, everything else as data. Without a PATH,
+    everything that [tool.oomdoctor] in pyproject.toml lists is checked.
 
     \b
     oomdoctor check data/
@@ -128,7 +137,7 @@ def command(
     named = _named(paths, options)
     left_out = len(named.pop("models", ())) if no_models else 0
     if left_out and compared["update_baseline"]:
-        raise UsageError("--update-baseline records every model: leave --no-models out.")
+        raise UsageError("--update-baseline records every model: do not pass --no-models.")
     run = partial(run_gate, "check", compared=compared, judged=judged, whole=not paths, **named)
     with Progress("Checking") as line:
         report = run(progress=lambda files: line.update(_SEEN.format(files)))
@@ -137,7 +146,7 @@ def command(
     if fix and fixing.fix(report):
         report = run()
     if left_out:
-        note = f"{left_out} model(s) of the configuration were not checked: --no-models."
+        note = f"--no-models: {left_out} model(s) in the configuration were not checked."
         report = replace(report, notes=(*report.notes, note))
     show(
         report,

@@ -19,15 +19,16 @@ from oomdoctor.errors import UsageError
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    help="Of the run, to tell which dimension of a shape it is.",
+    metavar="N",
+    help="Batch size of the run, to recognize it in tensor shapes.",
 )
 @machine_options
 @click.option(
     "--redact",
     is_flag=True,
     help="Remove folders, host and user names, addresses, passwords, keys and tokens, as far as "
-    "their form or the word before them shows what they are. Names of files, layers and variables "
-    "stay, whatever they are named after: read the report before you share it.",
+    "they can be recognized. Names of files, layers and variables stay: read the report before "
+    "you share it.",
 )
 @rule_options
 @output_options
@@ -39,9 +40,10 @@ def command(
     verbose: bool,
     **options: Any,
 ) -> int:
-    """Tell why a run died, from its log, and what to change.
+    """Find out from its log why a run failed, and what to change.
 
-    LOG is a file, a folder of job logs, a notebook, gzip, or - for standard input.
+    LOG is a log file (also gzipped), a folder of job logs, a notebook, or - for standard
+    input.
 
     \b
     oomdoctor diagnose train.log

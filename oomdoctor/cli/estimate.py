@@ -63,7 +63,7 @@ def command(
     also: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> int:
-    """Predict the peak memory of a training step, without running it.
+    """Predict the peak memory of a training step without running it.
 
     MODEL is a .keras file or module:callable, a function that returns the model.
 

@@ -102,19 +102,19 @@ def baseline_options(function: Function) -> Function:
             type=ToleranceType(),
             default="5%",
             show_default=True,
-            help="How much a peak may grow over the recorded one.",
+            help="How much the peak may grow over the baseline.",
         ),
         click.option(
             "--update-baseline",
             cls=CommandLineOption,
             is_flag=True,
-            help="Record what is found in that file.",
+            help="Write the current results to the baseline file.",
         ),
         click.option(
             "--baseline",
             metavar="FILE",
             type=click.Path(dir_okay=False),
-            help="Fail only by what is not recorded there.",
+            help="Report only findings that are not in this baseline.",
         ),
     ):
         function = option(function)
@@ -129,8 +129,8 @@ def _machine_options(function: Function, *, several: bool) -> Function:
             "--machine",
             metavar="NAME",
             multiple=several,
-            help="A machine to compare with, such as colab-t4 (probe --list-machines)."
-            + several * " May be given several times.",
+            help="Machine to compare with, such as colab-t4 (probe --list-machines)."
+            + several * " May be repeated; all compares with every GPU.",
         ),
     ):
         function = option(function)
@@ -160,21 +160,23 @@ def also_option(function: Function) -> Function:
         cls=CommandLineOption,
         multiple=True,
         type=FormatFileType(),
-        help="Write another format to a file as well. May be given several times.",
+        help="Also write another format to a file. May be repeated.",
     )(function)
 
 
 def output_options(function: Function) -> Function:
     """Add how a command shows its result: `--format`, `--output` and `-v`."""
     for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Show every finding and note."),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Show all findings, notes and missing facts."
+        ),
         click.option(
             "-o",
             "--output",
             cls=CommandLineOption,
             metavar="FILE",
             type=click.Path(dir_okay=False, writable=True),
-            help="Write to a file; page.html is written as an HTML page.",
+            help="Write to FILE; a name such as page.html selects HTML.",
         ),
         click.option(
             "--format",
@@ -182,7 +184,7 @@ def output_options(function: Function) -> Function:
             type=click.Choice(FORMATS),
             default="text",
             show_default=True,
-            help="How to show the result.",
+            help="Output format.",
         ),
     ):
         function = option(function)
@@ -199,16 +201,18 @@ def rule_options(function: Function) -> Function:
             multiple=True,
             metavar="RULE=LEVEL",
             callback=_parse_severities,
-            help="Another severity for a rule, such as OD101=warning.",
+            help="Change the severity of a rule, such as OD101=warning.",
         ),
         click.option(
             "--rules",
             multiple=True,
             metavar="DIR",
             type=click.Path(exists=True, file_okay=False),
-            help="A folder with more rules.",
+            help="Folder with additional rules.",
         ),
-        click.option("--ignore", multiple=True, metavar="RULE", help="Leave these rules out."),
+        click.option(
+            "--ignore", multiple=True, metavar="RULE", help="Skip these rules (OD1, OD101)."
+        ),
         click.option(
             "--select", multiple=True, metavar="RULE", help="Run only these rules (OD1, OD101)."
         ),
@@ -223,7 +227,7 @@ def purpose_option(function: Function) -> Function:
     return click.option(
         "--purpose",
         type=click.Choice(["prototype", "train", "production"]),
-        help="What the run is for; ranks the remedies.",
+        help="Purpose of the run; decides which remedies come first.",
     )(function)
 
 
@@ -234,7 +238,7 @@ def fail_on_option(function: Function) -> Function:
         type=click.Choice(["error", "warning", "info", "never"]),
         default="error",
         show_default=True,
-        help="The mildest finding that makes the exit code 1.",
+        help="Lowest severity that makes the command exit with 1.",
     )(function)
 
 

@@ -11,7 +11,7 @@ from oomdoctor.units import format_bytes
 
 @click.command()
 @machine_options
-@click.option("--list-machines", is_flag=True, help="List the machines that --machine knows.")
+@click.option("--list-machines", is_flag=True, help="List the machines for --machine.")
 @output_options
 def command(
     machine: str | None,
@@ -22,7 +22,7 @@ def command(
     output: str | None,
     verbose: bool,
 ) -> None:
-    """Show the memory of this machine: RAM, limits, GPUs and who holds them."""
+    """Show this machine's memory: RAM, limits, GPUs and the processes on them."""
     if list_machines:
         _list_machines(format_, output, verbose=verbose)
         return
@@ -58,13 +58,13 @@ def _list_machines(format_: str, output: str | None, *, verbose: bool) -> None:
         for entry in entries
     )
     table = Table(
-        title="Memory a run can take", headers=("name", "RAM", "GPUs", "machine"), rows=rows
+        title="Memory available to a run", headers=("name", "RAM", "GPUs", "machine"), rows=rows
     )
     sources = tuple(f"{entry.name}: {'; '.join(entry.sources)}" for entry in entries)
     view = View(
         title="oomdoctor probe --list-machines",
         state="info",
-        headline=f"{len(entries)} machines that --machine knows; -v tells where figures come from",
+        headline=f"{len(entries)} machines for --machine; -v shows the source of each figure",
         tables=(table,),
         notes=sources if verbose else (),
     )

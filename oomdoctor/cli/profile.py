@@ -47,9 +47,9 @@ _STARTS = ("-", "-m", "-c", "--")
 
 
 @click.command(cls=_Passing, options_metavar="[OPTIONS] SCRIPT [ARG]...")
-@click.option("--ram", type=SizeType(), help="Cap the program's RAM: above it, it is killed.")
+@click.option("--ram", type=SizeType(), help="Limit the script's RAM; it is killed above that.")
 @click.option(
-    "--vram", type=SizeType(), help="Cap TensorFlow's device memory; on a CPU, emulate that card."
+    "--vram", type=SizeType(), help="Limit TensorFlow's GPU memory; on a CPU, emulate such a GPU."
 )
 @click.option(
     "-o",
@@ -57,7 +57,7 @@ _STARTS = ("-", "-m", "-c", "--")
     cls=CommandLineOption,
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Where the recording and the report go.",
+    help="Folder for the recording and the report.",
 )
 @click.option(
     "--rate",
@@ -71,28 +71,28 @@ _STARTS = ("-", "-m", "-c", "--")
     "--trace-step",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Also tell which layers and tensors hold the peak of step N.",
+    help="Trace step N: memory at its peak by layer and tensor.",
 )
 @click.option(
     "--timeline",
     cls=CommandLineOption,
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write the samples there too, as .csv or .parquet.",
+    help="Also write the samples as .csv or .parquet.",
 )
 @click.option(
     "--from",
     "source",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Run nothing: report on the recording in DIR.",
+    help="Report on the recording in DIR, without running anything.",
 )
 @click.option(
     "--compare",
     nargs=2,
     metavar="A B",
     type=click.Path(file_okay=False),
-    help="Run nothing: tell what changed from the recording in A to that in B.",
+    help="Compare the recordings in A and B, without running anything.",
 )
 @click.option(
     "--format",
@@ -100,10 +100,10 @@ _STARTS = ("-", "-m", "-c", "--")
     type=click.Choice(["text", "json", "markdown"]),
     default="text",
     show_default=True,
-    help="How to show the report.",
+    help="Output format.",
 )
 @fail_on_option
-@click.option("-v", "--verbose", is_flag=True, help="Show every finding, phase and note.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all findings, phases and notes.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -116,10 +116,10 @@ def command(
     verbose: bool,
     **options: Any,
 ) -> int:
-    """Run a script, record its memory, and tell what grew and why it ended.
+    """Run a script, record its memory, and report what grew and how it ended.
 
-    The script runs unchanged and keeps its own output and exit code; the report goes to
-    standard error and to a folder. It is also written when the script is killed.
+    The script runs unchanged, with its own output and exit code. The report goes to
+    standard error and to a folder, also if the script is killed.
 
     \b
     oomdoctor profile train.py --epochs 3
@@ -131,12 +131,14 @@ def command(
     _check_timeline(timeline)
     if compare:
         if program or source or timeline or _is_any(options, "ram", "vram", "trace_step"):
-            raise UsageError("--compare A B runs nothing: give it alone, or with --output DIR.")
+            raise UsageError(
+                "--compare A B does not run a script: pass it alone, or with --output DIR."
+            )
         _compare(*compare, options["output"], format_=format_, verbose=verbose)
         return 0
     if source is not None:
         if program or _is_any(options, "ram", "vram", "output", "trace_step"):
-            raise UsageError("--from DIR runs nothing: give it alone, without a script.")
+            raise UsageError("--from DIR does not run a script: pass it alone.")
         report = _reported(Path(source), timeline)
         show(report, format_=format_, output=None, verbose=verbose)
         return exit_code(report, fail_on)

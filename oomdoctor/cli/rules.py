@@ -33,10 +33,10 @@ NARROWEST = 30
     "folders",
     multiple=True,
     metavar="DIR",
-    help="Add the rules of this folder. May be given several times.",
+    help="Folder with additional rules. May be repeated.",
 )
 @click.option(
-    "--validate", metavar="DIR", help="Check every rule file in this folder and run its cases."
+    "--validate", metavar="DIR", help="Validate the rule files in this folder and run their cases."
 )
 @click.option(
     "--format",
@@ -44,14 +44,14 @@ NARROWEST = 30
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to show the result.",
+    help="Output format.",
 )
 @click.option(
     "-o",
     "--output",
     cls=CommandLineOption,
     metavar="FILE",
-    help="Write there instead of to the terminal.",
+    help="Write to FILE.",
 )
 @click.option(
     "--write-index",
@@ -69,10 +69,10 @@ def command(
     *,
     write_index: bool,
 ) -> None:
-    """List the rules, or print the page of one RULE, given by id or name."""
+    """List the rules, or show the page of one RULE, given by id or name."""
     if validate is not None:
         if rule is not None:
-            raise UsageError("Give a rule to print or a folder to --validate, not both.")
+            raise UsageError("Pass a RULE or --validate DIR, not both.")
         _validate(validate, format_, output)
         return
     rules = load_rules(folders, with_cases=True)
@@ -109,7 +109,7 @@ def _validate(folder: str, format_: str, output: str | None) -> None:
         end = (
             f"{len(lines)} problem(s) in {count} rule(s)."
             if lines
-            else f"{count} rule(s), all well."
+            else f"{count} rule(s), no problems."
         )
         text = "\n".join([*lines, end]) + "\n"
     write(text, output, format_=format_)

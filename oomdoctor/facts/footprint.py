@@ -96,6 +96,6 @@ class Footprint(Readable):
     chosen: Feeding | None = None
     """The way asked for, compared with the machine."""
     recommended: str | None = None
-    """The way that suits this machine best; None where none of them fits."""
+    """The chosen way where it fits, else the fastest that does; None where none of them fits."""
     stages: tuple[Stage, ...] = ()
     """A live tf.data pipeline, stage by stage."""

@@ -71,7 +71,7 @@ def compare(footprint: Footprint, machine: Machine, *, held_bytes: int = 0) -> F
         footprint,
         feedings=tuple(ways.values()),
         chosen=chosen,
-        recommended=_recommend(candidates, has_gpu=has_gpu),
+        recommended=_recommend(candidates, chosen, has_gpu=has_gpu),
     )
 
 
@@ -86,7 +86,10 @@ def verdict_of(feeding: Feeding, *, has_gpu: bool) -> str:
     return "fits"
 
 
-def _recommend(ways: dict[str, Feeding], *, has_gpu: bool) -> str | None:
+def _recommend(ways: dict[str, Feeding], chosen: Feeding, *, has_gpu: bool) -> str | None:
+    # What fits as it is needs no change.
+    if verdict_of(chosen, has_gpu=has_gpu) == "fits":
+        return chosen.way
     # Arrays are simplest and fastest where they fit; a stream fits nearly everywhere.
     for way in ("device" if has_gpu else "memory", "stream"):
         if way in ways and verdict_of(ways[way], has_gpu=has_gpu) == "fits":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oomdoctor.facts import Gpu, Machine, Memory
 
-_NO_RAM = "{} is a card, so its machine's RAM is unknown; pass --ram to check against it too."
+_NO_RAM = "{} is a card alone, so RAM is not checked; pass --ram to check it too."
 _NO_GPU = "{} has no GPU."
 
 

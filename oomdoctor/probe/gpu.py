@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     from oomdoctor.facts import GpuProcess
 
-_NO_DRIVER = (
-    "No NVIDIA driver was found, so GPU memory is unknown; pass --vram to check against a card."
-)
+_NO_DRIVER = "No NVIDIA driver was found, so GPU memory is unknown."
 
 _WHY_NOT_OPENED = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": _NO_DRIVER,

@@ -22,13 +22,13 @@ _ANSWERS = {"fits": "It fits", "does_not_fit": "It does not fit"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """The answer, before anything else is said."""
+    """The answer, which comes first."""
 
     state: str
     """A key of `view.SYMBOLS`."""
     text: str
     topic: str | None = None
-    """What the text is about, where it does not say so itself: `What ran out`."""
+    """What the text is about, if it does not say so itself."""
 
     @property
     def sentence(self) -> str:
@@ -52,12 +52,12 @@ def headline_of(report: Report) -> Headline:
         text = of_tuning.headline(deciding)
     elif isinstance(deciding, Estimate):
         said = of_estimate.headline(deciding)
-        answer = _ANSWERS.get(report.verdict, "Too close to say")
+        answer = _ANSWERS.get(report.verdict, "Too close to call")
         text = f"{answer}: {said[0].lower()}{said[1:]}"
     elif isinstance(deciding, Footprint):
         text = of_data.headline(report)
     else:
-        text = f"{_ANSWERS.get(report.verdict, 'Whether it fits is not known')}."
+        text = f"{_ANSWERS.get(report.verdict, 'Not enough is known to say whether it fits')}."
     return Headline(state=report.verdict, text=text)
 
 

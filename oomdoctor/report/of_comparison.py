@@ -1,4 +1,4 @@
-"""The words and rows that tell what changed between two recorded runs."""
+"""The text and tables on what changed between two recorded runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ def view_comparison(comparison: Comparison, state: str = "info", *, verbose: boo
     phases = comparison.phases if verbose else comparison.phases[:MAX_PHASES]
     tables = [
         _table("What changed", "what", comparison.changes),
-        _table("Highest RAM of each phase", "phase", phases),
-        _table("At the peak of the traced step: parts, then layers", "held by", comparison.layers),
+        _table("Peak RAM by phase", "phase", phases),
+        _table(
+            "Memory at the peak of the traced step: by part, then by layer",
+            "held by",
+            comparison.layers,
+        ),
     ]
     return View(
         title="oomdoctor profile --compare",

@@ -1,4 +1,4 @@
-"""The words and rows that tell of data: what is there, what it takes, how to feed it."""
+"""The text and tables on data: what is there, what it takes in memory, how to feed it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from oomdoctor.units import format_bytes
 MAX_GROUPS = 12
 MAX_NAME = 26
 MISLEADING_EXPANSION = 5
-"""Decoded over stored from which the size on disk is worth a word."""
+"""Decoded over stored size from which the size on disk is called misleading."""
 
 
 _WAYS_IN_WORDS = {
-    "memory": "loaded whole",
-    "device": "loaded whole and copied to the GPU by `fit`",
+    "memory": "loaded into RAM",
+    "device": "loaded into RAM and copied to the GPU by `fit`",
     "stream": "streamed in batches",
-    "mixed": "fed as is usual for each kind",
+    "mixed": "with arrays and tables in RAM and the rest streamed",
 }
 
 
@@ -32,7 +32,7 @@ def headline(report: Report) -> str:
     chosen = footprint.chosen
     how = _WAYS_IN_WORDS[chosen.way]
     if inventory is not None and not inventory.is_complete:
-        how = f"the scan was interrupted; of what was seen, {how}"
+        how = f"scan interrupted; for the files seen so far, {how}"
     takes = f"the data and TensorFlow take {format_bytes(chosen.ram_bytes)} of RAM"
     if report.verdict == "fits":
         also = f" and {format_bytes(chosen.vram_bytes)} of GPU memory" if machine.gpus else ""
@@ -47,8 +47,8 @@ def headline(report: Report) -> str:
         need, free = _apart(chosen.vram_bytes, machine.usable_vram_bytes)
         return f"It does not fit: {how}, the data takes {need} of GPU memory; {free} is free."
     if chosen.ram_bytes is None:
-        return f"Whether it fits is not known: {how}, its size in RAM cannot be told."
-    return f"Whether it fits is not known: {how}, {takes}."
+        return f"Cannot say whether it fits: {how}, its size in RAM is unknown."
+    return f"Cannot say whether it fits: {how}, {takes}."
 
 
 def _apart(one: int | None, other: int | None) -> tuple[str, str]:
@@ -80,20 +80,20 @@ def footprint_lines(footprint: Footprint, inventory: Inventory | None) -> list[L
     text = f"{format_bytes(decoded)} in memory"
     if footprint.low_bytes != footprint.high_bytes:
         low, high = format_bytes(footprint.low_bytes), format_bytes(footprint.high_bytes)
-        text += f" (between {low} and {high})"
+        text += f" ({low} to {high})"
     text += (
-        f"; {format_bytes(footprint.sample_bytes)} a sample, "
-        f"{format_bytes(footprint.batch_bytes)} a batch of {footprint.batch_size}"
+        f"; {format_bytes(footprint.sample_bytes)} per sample, "
+        f"{format_bytes(footprint.batch_bytes)} per batch of {footprint.batch_size}"
     )
     lines = [Line(state="unknown" if decoded is None else "info", category="Decoded", text=text)]
     stored = inventory.stored_bytes if inventory else 0
     if decoded and stored and decoded / stored >= MISLEADING_EXPANSION:
-        ratio = f"{decoded / stored:,.0f} times"
+        ratio = f"{decoded / stored:,.0f}×"
         lines.append(
             Line(
                 state="warning",
                 category="On disk",
-                text=f"misleading: decoded it is {ratio} larger",
+                text=f"misleading: {ratio} larger once decoded",
             )
         )
     if footprint.keras_loader_bytes is not None and footprint.native_bytes is not None:
@@ -101,7 +101,7 @@ def footprint_lines(footprint: Footprint, inventory: Inventory | None) -> list[L
             Line(
                 state="info",
                 category="Sizes",
-                text=f"{format_bytes(footprint.native_bytes)} at the pictures' own size; "
+                text=f"{format_bytes(footprint.native_bytes)} at the images' native size; "
                 f"{format_bytes(footprint.keras_loader_bytes)} as Keras loads them (256×256×3)",
             )
         )
@@ -128,7 +128,7 @@ def groups_table(inventory: Inventory, footprint: Footprint | None, *, verbose: 
             )
         )
     hidden = len(inventory.groups) - len(groups)
-    title = "What is there" + (f" ({hidden} more groups: -v)" if hidden else "")
+    title = "What was found" + (f" ({hidden} more groups: -v)" if hidden else "")
     disk = ("on disk",) if on_disk else ()
     return Table(
         title=title,
@@ -147,7 +147,7 @@ def _shape(group: FileGroup, loaded: tuple[int, ...] | None) -> str:
 
 
 def feeding_table(footprint: Footprint, *, has_gpu: bool) -> Table:
-    """Return the ways to feed the data and what each needs."""
+    """Return the ways to feed the data and the memory each needs."""
 
     def row(feeding: Feeding) -> tuple[str, ...]:
         ram = f"{SYMBOLS[feeding.ram_verdict]} {format_bytes(feeding.ram_bytes)}"
@@ -160,25 +160,25 @@ def feeding_table(footprint: Footprint, *, has_gpu: bool) -> Table:
     if footprint.chosen is not None and footprint.chosen.way == "mixed":
         feedings.append(footprint.chosen)
     return Table(
-        title="Ways to feed it (RAM with TensorFlow itself; the model comes on top)",
+        title="Ways to feed it (RAM includes TensorFlow; the model comes on top)",
         headers=("way", "RAM", *(("GPU",) if has_gpu else ()), ""),
         rows=tuple(row(feeding) for feeding in feedings),
     )
 
 
 _WAY_NAMES = {
-    "memory": "arrays in RAM, trained on the CPU",
-    "device": "arrays that fit() copies to the GPU",
+    "memory": "arrays in RAM, training on the CPU",
+    "device": "arrays in RAM, copied to the GPU by fit()",
     "stream": "streamed in batches",
-    "mixed": "tables and arrays whole, the rest streamed",
+    "mixed": "arrays and tables in RAM, the rest streamed",
 }
 
 
 def stages_table(footprint: Footprint) -> Table:
-    """Return a row for each stage of a live pipeline."""
+    """Return what each stage of a tf.data pipeline keeps in RAM."""
     return Table(
-        title="The pipeline's bill",
-        headers=("stage", "keeps", "each", "holds"),
+        title="Pipeline memory by stage",
+        headers=("stage", "elements", "bytes each", "total"),
         rows=tuple(
             (
                 printable(stage.label),

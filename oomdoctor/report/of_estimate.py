@@ -1,4 +1,4 @@
-"""The words and rows that tell of the peak of a training step."""
+"""The text and tables on the peak memory of a training step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = {"train": "training", "evaluate": "evaluation", "predict": "prediction"
 
 
 def view_estimate(estimate: Estimate, *, verbose: bool = False) -> View:
-    """Return the peak, its interval, what it consists of, and how it grows."""
+    """Return the peak, its interval, its parts, and how it grows."""
     return View(
         title="oomdoctor estimate",
         state="info",
@@ -29,30 +29,30 @@ def view_estimate(estimate: Estimate, *, verbose: bool = False) -> View:
 def headline(estimate: Estimate) -> str:
     """Return the peak in one sentence."""
     return (
-        f"A {_STEPS[estimate.kind]} step with a batch of {estimate.batch_size} peaks at about "
-        f"{format_bytes(estimate.peak_bytes)}."
+        f"Peak memory of a {_STEPS[estimate.kind]} step with batch size {estimate.batch_size} is "
+        f"about {format_bytes(estimate.peak_bytes)}."
     )
 
 
 def estimate_lines(estimate: Estimate) -> list[Line]:
-    """Return the interval and the line that other batches follow."""
+    """Return the interval, and how the peak grows with the batch size."""
     low, high = format_bytes(estimate.low_bytes), format_bytes(estimate.high_bytes)
     lines = [
         Line(
             state="info",
             category="Interval",
-            text=f"between {low} and {high}, {estimate.origin}, nothing was run",
+            text=f"{low} to {high} ({estimate.origin}; nothing was run)",
         )
     ]
     if estimate.reason is not None:
         lines.insert(0, Line(state="info", category="Program", text=_program(estimate)))
     if estimate.fixed_bytes is not None and estimate.per_sample_bytes is not None:
         text = (
-            f"{format_bytes(estimate.fixed_bytes)} and {format_bytes(estimate.per_sample_bytes)} "
-            "more for each sample"
+            f"{format_bytes(estimate.fixed_bytes)}, plus {format_bytes(estimate.per_sample_bytes)} "
+            "per sample"
         )
         if estimate.line_from_batch is not None:
-            text += f", from a batch of {estimate.line_from_batch} on"
+            text += f" (from batch size {estimate.line_from_batch})"
         lines.append(Line(state="info", category="Batches", text=text))
     return lines
 
@@ -92,12 +92,10 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
         return f"{100 * size / estimate.peak_bytes:.0f} %" if estimate.peak_bytes else "–"
 
     by_part = [(part, format_bytes(size), share(size)) for part, size in estimate.parts]
-    by_part += [
-        (f"+ {name}, at most", format_bytes(s), "beside") for name, s in estimate.allowances
-    ]
+    by_part += [(f"+ {name}, at most", format_bytes(s), "extra") for name, s in estimate.allowances]
     parts = Table(
         title="At the peak, by part",
-        headers=("part", "holds", "share"),
+        headers=("part", "size", "share"),
         rows=tuple(by_part),
         figure="layers",
     )
@@ -116,7 +114,7 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
         rows.append((f"{len(hidden)} more (-v)", format_bytes(rest), share(rest)))
     layers = Table(
         title="At the peak, by layer",
-        headers=("layer", "holds", "share"),
+        headers=("layer", "size", "share"),
         rows=tuple(rows),
         figure="layers",
     )
@@ -125,7 +123,9 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
 
 def estimate_notes(estimate: Estimate) -> list[str]:
     """Return what the estimate assumes, and what it does not know."""
-    notes = [*estimate.notes, *(f"assumed: {text}" for text in estimate.assumptions)]
+    notes = [*estimate.notes, *(f"Assumed: {text}" for text in estimate.assumptions)]
     for op, size in estimate.unknown_ops:
-        notes.append(f"{op} is not an operation oomdoctor knows; {format_bytes(size)} at stake")
+        notes.append(
+            f"The memory of the operation {op} is not known: up to {format_bytes(size)} in doubt."
+        )
     return notes

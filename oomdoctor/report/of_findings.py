@@ -64,7 +64,7 @@ def trade_off_table(findings: Sequence[Finding]) -> Table:
     """Return what each remedy saves and costs, for the person who decides."""
     rows = [
         (
-            f"{number}. {finding.remedy}",
+            f"{number}. {_title(finding)}",
             format_bytes(finding.saves_bytes) if finding.saves_bytes is not None else "–",
             _first_clause(finding.cost.speed),
             "all" if finding.cost.whole_dataset else "part",
@@ -74,10 +74,14 @@ def trade_off_table(findings: Sequence[Finding]) -> Table:
         if finding.cost is not None
     ]
     return Table(
-        title="What each remedy costs",
-        headers=("remedy", "saves", "speed", "data", "effort"),
+        title="What each change costs",
+        headers=("what to do", "saves", "speed", "data", "effort"),
         rows=tuple(rows),
     )
+
+
+def _title(finding: Finding) -> str:
+    return printable(finding.fix.title if finding.fix else finding.name)
 
 
 def _first_clause(sentence: str) -> str:

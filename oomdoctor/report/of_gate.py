@@ -11,7 +11,7 @@ from oomdoctor.units import format_bytes
 
 MAX_SUBJECT = 30
 MAX_LAYERS = 10
-_VERDICTS = {"fits": "fits", "does_not_fit": "does not fit", "unknown": "not known"}
+_VERDICTS = {"fits": "fits", "does_not_fit": "does not fit", "unknown": "unknown"}
 
 
 def part_name(report: Report) -> str:
@@ -33,7 +33,7 @@ def headline(report: Report) -> str:
         do = "does" if bad == 1 else "do"
         return f"{bad} of {len(judged)} {do} not fit; {told}."
     if unknown:
-        return f"{unknown} of {len(judged)} cannot be decided; {told}."
+        return f"{unknown} of {len(judged)} too close to call or unknown; {told}."
     return f"All {len(judged)} fit; {told}." if len(judged) > 1 else f"It fits; {told}."
 
 

@@ -1,4 +1,4 @@
-"""The words and rows that tell of a machine: RAM, limits, GPUs and who holds them."""
+"""The text and tables on a machine: RAM, limits, GPUs and which processes use them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _headline(machine: Machine) -> str:
     name = f"{machine.name}: " if machine.name else ""
     ram = f"{format_bytes(machine.ram.available_bytes)} of RAM available"
     gpus = [f"{format_bytes(gpu.free_bytes)} free on {printable(gpu.name)}" for gpu in machine.gpus]
-    return f"{name}{ram}; {', '.join(gpus) if gpus else 'no GPU seen'}"
+    return f"{name}{ram}; {', '.join(gpus) if gpus else 'no GPU found'}"
 
 
 def machine_lines(machine: Machine, *, chosen: Feeding | None = None) -> list[Line]:
@@ -49,7 +49,7 @@ def machine_lines(machine: Machine, *, chosen: Feeding | None = None) -> list[Li
         lines.append(Line(state="info", category="Swap", text=text))
     lines += [_gpu_line(gpu, chosen) for gpu in machine.gpus]
     if not machine.gpus:
-        text = "none seen; --vram 6GiB or --machine colab-t4 checks one"
+        text = "none found; pass --vram 6GiB or --machine colab-t4 to check one"
         lines.append(Line(state="unknown", category="GPU", text=text))
     return lines
 
@@ -76,5 +76,9 @@ def _process_tables(machine: Machine) -> tuple[Table, ...]:
         for process in gpu.processes or ():
             name = printable(process.name) if process.name else "unknown"
             rows.append((str(gpu.index), str(process.pid), name, format_bytes(process.used_bytes)))
-    headers = ("GPU", "pid", "program", "holds")
-    return (Table(title="Who holds GPU memory", headers=headers, rows=tuple(rows)),) if rows else ()
+    headers = ("GPU", "pid", "program", "size")
+    return (
+        (Table(title="Processes that use GPU memory", headers=headers, rows=tuple(rows)),)
+        if rows
+        else ()
+    )

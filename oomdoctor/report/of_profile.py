@@ -1,4 +1,4 @@
-"""The words and rows that tell of a recorded run: what grew, where, and when a limit is reached."""
+"""The text and tables on a recorded run: what grew, where, and when a limit is reached."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_LAYERS = 6
 MAX_SUSPECTS = 3
 MAX_COMMAND = 100
 
-NOT_SEEN = "not seen: the recording was cut off"
+NOT_SEEN = "unknown: the recording was cut off"
 
 KINDS_IN_WORDS = {
     "leak": "a leak",
     "cache": "a cache that filled during the first epoch",
     "buffer": "a shuffle buffer that filled before the first step",
     "first_step": "the first step, once",
-    "flat": "nothing worth the name",
-    "unclear": "it cannot be told what",
+    "flat": "negligible",
+    "unclear": "cause unclear",
 }
 
 
@@ -35,16 +35,15 @@ def profile_lines(profile: Profile) -> list[Line]:
     ]
     for growth in profile.growths:
         state = "warning" if growth.kind in ("leak", "cache", "buffer") else "info"
-        lines.append(Line(state=state, category="Grew", text=_grew(growth)))
+        lines.append(Line(state=state, category="Growth", text=_grew(growth)))
         if growth.kind == "leak":
             lines += [
-                Line(state="info", category="because", text=printable(text))
-                for text in growth.evidence
+                Line(state="info", category="", text=printable(text)) for text in growth.evidence
             ]
     suspects = sorted(recording.suspects, key=lambda one: -(one.held_bytes or 0))
     if profile.leak is not None:
         for suspect in suspects[:MAX_SUSPECTS]:
-            rate = "" if suspect.per_step is None else f", {suspect.per_step:.2g} more in each step"
+            rate = "" if suspect.per_step is None else f", {suspect.per_step:+.2g} per step"
             text = f"{suspect.what}: {suspect.count:,}{rate}; {suspect.advice}"
             lines.append(Line(state="warning", category="Suspect", text=printable(text)))
     lines += [
@@ -80,10 +79,10 @@ def who_ended(end: End) -> str:
     """Return who ended the run, as far as it is known."""
     return {
         "cap": "killed at the cap of --ram",
-        "kernel": "killed by the kernel for its memory",
+        "kernel": "killed by the kernel: out of memory",
         "user": "stopped from outside",
-        "unknown": f"killed by {end.signal or 'a signal'}, nobody knows who sent it",
-    }.get(end.killed_by or "", "ended by itself" if not end.signal else f"ended by {end.signal}")
+        "unknown": f"killed by {end.signal or 'a signal'}, sender unknown",
+    }.get(end.killed_by or "", "finished" if not end.signal else f"ended by {end.signal}")
 
 
 def during_phase(recording: Recording) -> str:
@@ -108,12 +107,12 @@ def _grew(growth: Growth) -> str:
     where = f" during {printable(growth.phase)}" if growth.phase else ""
     rate = ""
     if growth.kind == "leak" and growth.bytes_per_epoch:
-        rate = f", {format_bytes(growth.bytes_per_epoch)} in each epoch"
+        rate = f", {format_bytes(growth.bytes_per_epoch)} per epoch"
     elif growth.bytes_per_second:
         rate = f", {format_bytes(growth.bytes_per_second)}/s"
     place = "device memory" if growth.what == "device" else "RAM"
     return (
-        f"{KINDS_IN_WORDS[growth.kind]}: {place} rose by {format_bytes(growth.grown_bytes)}, from "
+        f"{KINDS_IN_WORDS[growth.kind]}: {place} grew by {format_bytes(growth.grown_bytes)}, from "
         f"{format_bytes(growth.start_bytes)} to {format_bytes(growth.end_bytes)}{where}{rate}"
     )
 
@@ -137,9 +136,9 @@ def profile_tables(profile: Profile, *, verbose: bool = False) -> list[Table]:
         rows = [*((name, size) for name, size in breakdown.parts), *shown]
         tables.append(
             Table(
-                title=f"What held the {format_bytes(breakdown.peak_bytes)} at the peak of step "
-                f"{breakdown.step}: parts, then layers",
-                headers=("what", "holds", "share"),
+                title=f"Memory at the peak of step {breakdown.step} "
+                f"({format_bytes(breakdown.peak_bytes)}): by part, then by layer",
+                headers=("held by", "size", "share"),
                 rows=tuple(
                     (printable(name), format_bytes(size), f"{size / breakdown.peak_bytes:.0%}")
                     for name, size in rows
@@ -161,7 +160,7 @@ def _phase_row(phase: Phase, seconds: float) -> tuple[str, ...]:
 
 def phase_name(phase: Phase) -> str:
     """Return what a phase is called, and whether the run ended in it."""
-    return phase.label + (" (not ended)" if phase.end_seconds is None else "")
+    return phase.label + (" (unfinished)" if phase.end_seconds is None else "")
 
 
 def phase_seconds(phase: Phase, seconds: float) -> float:

@@ -132,19 +132,30 @@ def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
     return tuple(printable(note) for note in dict.fromkeys(notes))
 
 
+_OPTIONS = {
+    "check": ("--vram", "--ram", "--purpose"),
+    "estimate": ("--vram", "--ram", "--baseline"),
+    "tune": ("--vram", "--ram"),
+}
+"""What could be passed to a command so that more rules have the facts they need."""
+
+
 def _undecided(report: Report, *, verbose: bool) -> list[str]:
-    """Return what would decide the rules that lacked a fact, one note for each way to give it."""
-    unknown = [finding for finding in report.findings if finding.outcome is Outcome.UNKNOWN]
-    if not verbose:
-        if of_scripts.is_code_alone(report):
-            return []  # what is not known is the GPU, and few scripts share one
-        told = f"{len(unknown)} rules could not be decided from these facts; -v says what would."
-        return [told] if unknown else []
-    by_way: dict[str, list[str]] = {}
-    for finding in unknown:
-        for way in dict.fromkeys(fact.how_to_get for fact in finding.missing):
-            by_way.setdefault(way, []).append(f"{finding.rule} {finding.name}")
-    return [f"to decide {', '.join(rules)}: {way}" for way, rules in by_way.items()]
+    """Return which options would let more rules be checked, with how many rules each."""
+    if not verbose or of_scripts.is_code_alone(report):
+        return []
+    count: dict[str, int] = {}
+    for finding in report.findings:
+        if finding.outcome is not Outcome.UNKNOWN:
+            continue
+        # An option counts for a rule that it decides alone.
+        for option in _OPTIONS.get(report.command, ()):
+            if all(option in fact.how_to_get for fact in finding.missing):
+                count[option] = count.get(option, 0) + 1
+    return [
+        f"Pass {option} to check {number} more rule{'' if number == 1 else 's'}."
+        for option, number in count.items()
+    ]
 
 
 def _fixable(report: Report) -> list[str]:

@@ -1,4 +1,4 @@
-"""The words that tell of code: how many mistakes, where each stands, what to write instead."""
+"""The text on code: how many mistakes, where they are, what to write instead."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scripts_line(report: Report) -> Line:
 
 
 def places(report: Report, *, verbose: bool) -> tuple[tuple[Place, ...], int]:
-    """Return where each mistake stands, by file and line, and how many are not shown."""
+    """Return where each mistake is, by file and line, and how many are not shown."""
     found = sorted(_fired(report), key=_order)
     shown = found if verbose else found[:MAX_PLACES]
     made = tuple(

@@ -16,9 +16,10 @@ NUMBERS = frozenset(
         "on disk",
         "in memory",
         "saves",
-        "keeps",
-        "each",
-        "holds",
+        "elements",
+        "bytes each",
+        "total",
+        "size",
         "pid",
         "RAM",
         "batch",
@@ -43,7 +44,8 @@ def render(view: View, *, colour: bool = False) -> str:
     view = cleaned(view)
     blocks = [_headline(view, colour=colour)]
     if view.lines:
-        blocks.append("\n".join(_line(line, colour) for line in view.lines))
+        width = max(8, *(len(line.category) for line in view.lines))
+        blocks.append("\n".join(_line(line, width, colour) for line in view.lines))
     blocks += [_table(table) for table in view.tables]
     if view.places:
         drawn = [_place(place, colour) for place in view.places]
@@ -73,8 +75,8 @@ def _headline(view: View, *, colour: bool) -> str:
     return _paint(text, f"1;{_COLOURS[view.state]}", colour)
 
 
-def _line(line: Line, colour: bool) -> str:
-    filled = _fill(f"{SYMBOLS[line.state]} {line.category:<8} {line.text}", " " * 11)
+def _line(line: Line, width: int, colour: bool) -> str:
+    filled = _fill(f"{SYMBOLS[line.state]} {line.category:<{width}} {line.text}", " " * (width + 3))
     return _paint(filled[0], _COLOURS[line.state], colour) + filled[1:]
 
 

@@ -46,7 +46,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A mistake in source code, and where it stands."""
+    """A mistake in source code, and where it is."""
 
     state: str
     where: str

@@ -84,7 +84,7 @@ def test_a_good_folder_is_valid(team):
     result = run("--validate", team.parent.parent)
 
     assert result.exit_code == 0
-    assert result.stdout == "1 rule(s), all well.\n"
+    assert result.stdout == "1 rule(s), no problems.\n"
 
 
 def test_the_catalogue_is_valid():

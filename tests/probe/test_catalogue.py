@@ -102,7 +102,7 @@ def test_a_card_says_that_ram_depends_on_its_host():
 
     assert machine.ram.total_bytes is None
     assert machine.notes == (
-        "a100-40gb is a card, so its machine's RAM is unknown; pass --ram to check against it too.",
+        "a100-40gb is a card alone, so RAM is not checked; pass --ram to check it too.",
     )
 
 

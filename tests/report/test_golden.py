@@ -127,7 +127,7 @@ def report():
     )
     train = group("train", "train", 4000, (256, 256, 3), spread=spread, is_exact=False)
     other = group(f"odd/{EVIL}", None, 10, (128, 128, 3), notes=(f"a note {EVIL}",))
-    groups = (held(train, None, low=3 * GIB, high=4 * GIB), held(other, (128, 128, 3)))
+    groups = (held(train, None, low=5 * GIB // 2, high=7 * GIB // 2), held(other, (128, 128, 3)))
     total = sum(g.decoded_bytes for g in groups)
     feeding = Feeding(
         way="device",

@@ -121,7 +121,7 @@ def test_a_list_that_does_not_grow_and_holds_little_is_not_suspected(tmp_path):
     registry = replace(recording.suspects[0], what="REGISTRY (dict)", per_step=None, held_bytes=1)
     shown = replace(recording, suspects=(*recording.suspects, registry))
     html = page.render(report_of(profile_of(shown)))
-    table = html[html.index("What may be kept") : html.index('id="phases"')]
+    table = html[html.index("Objects that may keep memory") : html.index('id="phases"')]
     assert "losses (list)" in table
     assert "REGISTRY" not in table
 

@@ -6,7 +6,7 @@ from oomdoctor.recording import Growth
 from oomdoctor.report.of_profile import KINDS_IN_WORDS
 from oomdoctor.units import format_bytes
 
-KINDS = {**KINDS_IN_WORDS, "unclear": "what it was cannot be told"}
+KINDS = {**KINDS_IN_WORDS, "unclear": "cause unclear"}
 PLACES = {"host": "RAM", "device": "Device memory"}
 
 

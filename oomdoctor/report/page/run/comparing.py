@@ -38,7 +38,7 @@ def render(report: Report) -> str:
         tag("div", class_="chart", data_chart=str(number), data_group="run")
         for number in range(len(charts))
     ]
-    hint = "Each run from its own start. Drag to zoom, double-click to see all again."
+    hint = "Each run from its own start. Drag to zoom, double-click to reset."
     as_text = text.render(view_comparison(comparison, head.state))
     body = join(
         tag("header", tag("span", "oomdoctor profile --compare", class_="brand")),
@@ -47,8 +47,8 @@ def render(report: Report) -> str:
             class_="tiles"),
         section("timeline", "Memory over time", *places, tag("p", hint, class_="hint")),
         _changes("changes", "What changed", "what", comparison.changes),
-        _changes("phases", "Highest RAM of each phase", "phase", comparison.phases),
-        _changes("peak", "At the peak of the traced step", "held by", comparison.layers),
+        _changes("phases", "Peak RAM by phase", "phase", comparison.phases),
+        _changes("peak", "Memory at the peak of the traced step", "held by", comparison.layers),
         folded("The comparison as text, to paste into an issue", code_block(as_text.rstrip())),
         tag("footer", f"oomdoctor {__version__}. This page needs no network."),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The last words of a run: how it ended, why, the lines that say so; and the small print."""
+"""The end of a run: how it ended, why, the lines of the log; and the notes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _how(recording: Recording) -> str:
 def _kills(end: End) -> str:
     if end.oom_kills is None:
         return ""
-    risen = f"rose by {end.oom_kills}" if end.oom_kills else "did not move"
+    risen = f"rose by {end.oom_kills}" if end.oom_kills else "did not change"
     return f"; the container's oom_kill counter {risen}"
 
 
@@ -60,7 +60,7 @@ def _last_sample(recording: Recording) -> list[tuple[str, str]]:
     told += f" at {words.duration(last.seconds)}"
     told += f", in {last.phase}" if last.phase else ""
     told += f", {last.processes} processes" if (last.processes or 0) > 1 else ""
-    return [("Last seen", told)]
+    return [("Last sample", told)]
 
 
 def _evidence(diagnosis: Diagnosis) -> Safe | None:
@@ -70,7 +70,7 @@ def _evidence(diagnosis: Diagnosis) -> Safe | None:
         join(tag("span", f"{number:>5} ", class_="number"), _cut(text, MAX_QUOTE), "\n")
         for number, text in diagnosis.evidence
     ]
-    return join(tag("h3", "The lines that say so"), tag("pre", *lines, class_="log"))
+    return join(tag("h3", "Lines of the log"), tag("pre", *lines, class_="log"))
 
 
 def _others(diagnosis: Diagnosis) -> Safe | None:
@@ -83,18 +83,18 @@ def _others(diagnosis: Diagnosis) -> Safe | None:
 def _error(error: str | None) -> Safe | None:
     if not error:
         return None
-    return folded("The whole error", code_block(_cut(error, MAX_ERROR)))
+    return folded("Full error message", code_block(_cut(error, MAX_ERROR)))
 
 
 def _cut(told: str, most: int) -> str:
     if len(told) <= most:
         return told
     half = most // 2
-    return f"{told[:half]}\n… {len(told) - 2 * half:,} characters left out …\n{told[-half:]}"
+    return f"{told[:half]}\n… {len(told) - 2 * half:,} characters omitted …\n{told[-half:]}"
 
 
 def rest(report: Report) -> Safe:
-    """Return the notes, the report as text, and where all of it lies."""
+    """Return the notes, the report as text, and where the recording is."""
     assert report.facts.profile is not None
     notes = list(report.notes)
     if report.facts.diagnosis is not None:

@@ -1,4 +1,4 @@
-"""What grew: the evidence for or against a leak, and what each phase added."""
+"""What grew: the evidence for or against a leak, and the memory that each phase added."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def growth(profile: Profile) -> Safe | None:
     """Return what grew, how fast and where, why it is or is not a leak, and what may be kept."""
     if not profile.growths:
         return None
-    headers = ("what", "it is", "where", "from", "to", "rose by", "in each step", "each epoch")
+    headers = ("memory", "cause", "phase", "from", "to", "growth", "per step", "per epoch")
     rows = [_growth_row(one) for one in profile.growths]
     evidence = [tag("li", with_code(said)) for one in profile.growths for said in one.evidence]
     coming = [one.text for one in profile.forecasts if one.text]
@@ -28,13 +28,13 @@ def growth(profile: Profile) -> Safe | None:
         "What grew",
         *(tag("p", f"Forecast: {told}.".replace("..", "."), class_="forecast") for told in coming),
         table(headers, rows, "   nnnnn"),
-        join(tag("h3", "Why it is taken for that"), tag("ul", *evidence)) if evidence else None,
+        join(tag("h3", "Evidence"), tag("ul", *evidence)) if evidence else None,
         _suspects(profile),
     )
 
 
 def _growth_row(one: Growth) -> tuple[Child, ...]:
-    sure = f" ({one.confidence:.0%} sure)" if one.confidence else ""
+    sure = f" (confidence {one.confidence:.0%})" if one.confidence else ""
     is_leak = one.kind == "leak"
     return (
         words.PLACES.get(one.what, one.what),
@@ -49,7 +49,7 @@ def _growth_row(one: Growth) -> tuple[Child, ...]:
 
 
 def _suspects(profile: Profile) -> Safe | None:
-    """What may be kept; without a leak nobody is suspected."""
+    """Return objects that may keep memory; without a leak there are no suspects."""
     leak = profile.leak
     if leak is None:
         return None
@@ -72,12 +72,12 @@ def _suspects(profile: Profile) -> Safe | None:
         )
         for one in suspects[:MAX_SUSPECTS]
     ]
-    headers = ("what", "entries", "in each step", "holds", "what to do")
-    return join(tag("h3", "What may be kept"), table(headers, rows, " nnn "))
+    headers = ("what", "entries", "per step", "size", "what to do")
+    return join(tag("h3", "Objects that may keep memory"), table(headers, rows, " nnn "))
 
 
 def phases(profile: Profile) -> Safe | None:
-    """Return what each phase took and added."""
+    """Return the time and memory of each phase."""
     recording = profile.recording
     shown = recording.phases
     if not shown:
@@ -89,11 +89,15 @@ def phases(profile: Profile) -> Safe | None:
     added = [abs((one.end_bytes or 0) - (one.start_bytes or 0)) for one in shown]
     largest = max(added, default=0) or 1
     rows = [_phase_row(one, recording.seconds, largest) for one in shown]
-    headers = ("phase", "took", "steps", "RAM at start", "at end", "peak", "added", "")
-    note = f"{left} phases in the middle are left out; report.json has them." if left > 0 else None
+    headers = ("phase", "time", "steps", "RAM at start", "at end", "peak", "added", "")
+    note = (
+        f"{left} phases in the middle are not shown; report.json has all of them."
+        if left > 0
+        else None
+    )
     return section(
         "phases",
-        "What each phase added",
+        "Memory by phase",
         table(headers, rows, " nnnnnn "),
         tag("p", note, class_="hint") if note else None,
     )

@@ -22,18 +22,21 @@ def breakdown(profile: Profile, diagnosis: Diagnosis | None) -> Safe | None:
         rows = [(stage.label, stage.held_bytes or 0) for stage in stages]
         whole = sum(size for _, size in rows)
         pieces.append(
-            join(tag("h3", "What the tf.data pipeline keeps in RAM once full"), bars(rows, whole))
+            join(
+                tag("h3", "Memory of the tf.data pipeline once its buffers are full"),
+                bars(rows, whole),
+            )
         )
     if diagnosis is not None and diagnosis.holders:
         holders = list(diagnosis.holders)
         whole = sum(size for _, size in holders)
-        pieces.append(join(tag("h3", "Who holds the memory, by the log"), bars(holders, whole)))
+        pieces.append(join(tag("h3", "Memory in use, from the log"), bars(holders, whole)))
     if not pieces:
         return None
     if recording.breakdown is None and recording.steps:
-        told = "Run it again with --trace-step 3 to see which layers and tensors hold a step."
+        told = "Run again with --trace-step 3 to see memory by layer and tensor."
         pieces.append(tag("p", told, class_="hint"))
-    return section("peak", "What held the memory", *pieces)
+    return section("peak", "Memory at the peak", *pieces)
 
 
 def _of_step(traced: PeakBreakdown) -> Safe:
@@ -46,7 +49,7 @@ def _of_step(traced: PeakBreakdown) -> Safe:
             tag("code", tensor.name),
             tensor.layer or "–",
             tensor.part,
-            "–" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "one number",
+            "–" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "scalar",
             tensor.dtype or "–",
             format_bytes(tensor.size_bytes),
         )

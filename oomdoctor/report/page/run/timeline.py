@@ -18,14 +18,14 @@ _INNER = ("first_step", "validation", "checkpoint")
 
 HOST_SERIES = (
     ("rss_bytes", "the program (RSS)"),
-    ("uss_bytes", "its own (USS)"),
+    ("uss_bytes", "private memory (USS)"),
     ("container_bytes", "the container"),
     ("swap_bytes", "swap"),
 )
 DEVICE_SERIES = (
-    ("allocator_peak_bytes", "TensorFlow's allocator, its peak so far"),
+    ("allocator_peak_bytes", "TensorFlow's allocator, peak so far"),
     ("allocator_bytes", "after each step"),
-    ("gpu_bytes", "the driver's figure"),
+    ("gpu_bytes", "reported by the driver"),
 )
 
 

@@ -49,22 +49,22 @@ def tiles(profile: Profile, diagnosis: Diagnosis | None) -> Safe:
     peak = highest_device(recording)
     limit = recording.limit_of("device")
     if asked is not None and limit is not None:
-        told = f"more, on a card of {format_bytes(limit.limit_bytes)}"
-        drawn.append(tile("Asked of the device", format_bytes(asked), told))
+        told = f"on a GPU with {format_bytes(limit.limit_bytes)}"
+        drawn.append(tile("Requested on the device", format_bytes(asked), told))
     elif peak is not None or limit is not None:
         size = limit.limit_bytes if limit else None
-        drawn.append(_tile_of_limit("Highest device memory", peak, size))
+        drawn.append(_tile_of_limit("Peak device memory", peak, size))
     growth = profile.leak or (profile.growths[0] if profile.growths else None)
     is_beside = asked is not None and growth is not None and growth.kind in ("flat", "unclear")
     if growth is not None and not is_beside:
         during = f", during {growth.phase}" if growth.phase else ""
         told = words.KINDS[growth.kind] + (during if growth.kind == "leak" else "")
         place = "RAM" if growth.what == "host" else "device memory"
-        drawn.append(tile(f"Growth of {place}", words.rate(growth), told))
+        drawn.append(tile(f"{place[0].upper()}{place[1:]} growth", words.rate(growth), told))
     coming = [one for one in profile.forecasts if one.seconds_left > 0]
     if coming:
         soon = min(coming, key=lambda one: one.seconds_left)
-        where = f"near epoch {soon.epoch}" if soon.epoch is not None else "if it goes on"
+        where = f"near epoch {soon.epoch}" if soon.epoch is not None else "if it continues"
         left = f"in about {words.duration(soon.seconds_left)}"
         drawn.append(tile("Limit reached", where, left))
     drawn.append(_end_tile(recording))
@@ -75,7 +75,7 @@ def _ram_tile(recording: Recording) -> Safe:
     limit = recording.limit_of("host")
     source = f" ({limit.source})" if limit else ""
     size = limit.limit_bytes if limit else None
-    return _tile_of_limit("Highest RAM", highest_ram(recording), size, source)
+    return _tile_of_limit("Peak RAM", highest_ram(recording), size, source)
 
 
 def _tile_of_limit(label: str, peak: int | None, limit: int | None, source: str = "") -> Safe:
@@ -107,9 +107,9 @@ def timeline(profile: Profile, count: int) -> Safe:
     recording = profile.recording
     thinned = ""
     if recording.sample_count > len(recording.samples):
-        kept = "the highest and lowest RAM of each stretch are kept"
+        kept = "the highest and lowest RAM of each interval are kept"
         thinned = f" {recording.sample_count:,} samples, thinned: {kept}."
-    hint = "Drag to zoom, double-click to see all again, hover for figures." + thinned
+    hint = "Drag to zoom, double-click to reset, hover for values." + thinned
     places = [
         tag("div", class_="chart", data_chart=str(number), data_group="run")
         for number in range(count)
