@@ -181,7 +181,7 @@ def whole_check(path: Path) -> None:
     """Run all of `check` on the folders, and print its report in every way a person reads."""
     import oomdoctor
     from oomdoctor.errors import OomDoctorError
-    from oomdoctor.inventory.scan import FAILED
+    from oomdoctor.inventory.reading import FAILED
 
     try:
         report = oomdoctor.check(str(path.parent.parent), ram="8GiB", vram="4GiB")

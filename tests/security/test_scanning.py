@@ -21,7 +21,8 @@ import pytest
 from PIL import Image
 
 from oomdoctor.inventory import walk
-from oomdoctor.inventory.scan import FAILED, scan
+from oomdoctor.inventory.reading import FAILED
+from oomdoctor.inventory.scan import scan
 from oomdoctor.scripts.scan import scan_scripts
 
 MIB = 2**20
