@@ -48,6 +48,7 @@ REMEDIES = (
     "cache_to_file",
     "smaller_shuffle_buffer",
     "rematerialize",
+    "jit_compile",
     "lighter_optimizer",
     "smaller_input",
     "smaller_model",

@@ -158,12 +158,16 @@ def _model(workload: Workload | None) -> dict[str, Value]:
 def _step(estimate: Estimate | None) -> dict[str, Value]:
     parts = dict(estimate.parts) if estimate else {}
     fixed = known_sum(parts.get(part) for part in ("weights", "gradients", "optimizer"))
+    other = estimate.other if estimate else None
     return {
         "step.batch_size": estimate.batch_size if estimate else None,
         "step.program": estimate.program if estimate else None,
         "step.peak_bytes": estimate.peak_bytes if estimate else None,
         "step.low_bytes": estimate.low_bytes if estimate else None,
         "step.high_bytes": estimate.high_bytes if estimate else None,
+        "step.other_peak_bytes": other.peak_bytes if other else None,
+        "step.other_low_bytes": other.low_bytes if other else None,
+        "step.other_high_bytes": other.high_bytes if other else None,
         "step.fixed_bytes": fixed,
         "step.activation_bytes": parts.get("activations"),
         "step.largest_tensor_bytes": estimate.largest_tensor_bytes if estimate else None,

@@ -31,6 +31,9 @@ _DATA = "give a dataset: oomdoctor check PATH"
 _BOTH = "give a dataset and a machine: oomdoctor check PATH --ram SIZE --vram SIZE"
 _PIPELINE = "hand over the pipeline itself: oomdoctor.check(dataset)"
 _MODEL = "give a model: oomdoctor estimate MODEL"
+_CARD = (
+    "give a model and a GPU, with oomdoctor[xla] installed: oomdoctor estimate MODEL --machine NAME"
+)
 _BASELINE = "compare with a recorded peak: oomdoctor estimate MODEL --baseline FILE"
 _CRASH = "give the log of the run that died: oomdoctor diagnose LOG"
 _CODE = "give a script: oomdoctor check train.py"
@@ -293,6 +296,14 @@ _TABLE = (
     FactName("step.peak_bytes", "bytes", "peak of one training step, likely", _MODEL),
     FactName("step.low_bytes", "bytes", "the same, low end", _MODEL),
     FactName("step.high_bytes", "bytes", "the same, high end", _MODEL),
+    FactName(
+        "step.other_peak_bytes",
+        "bytes",
+        "peak of the same step as the program that `step.program` is not",
+        _CARD,
+    ),
+    FactName("step.other_low_bytes", "bytes", "the same, low end", _CARD),
+    FactName("step.other_high_bytes", "bytes", "the same, high end", _CARD),
     FactName(
         "step.fixed_bytes",
         "bytes",

@@ -55,10 +55,18 @@ class TuneOptions:
     """`input_shape`, `optimizer`, `loss`, `precision`; None is the model's own."""
 
     def may_compile(self, machine: Machine, data: Any) -> bool:
-        """Return whether sizes can be compiled for a card that is named, in place of being run."""
+        """Return whether sizes can be compiled for a card that is named, in place of being run.
+
+        Memory alone names no card: then sizes are run, unless XLA is asked for.
+        """
         is_named = any(gpu.origin == "catalogue" for gpu in machine.gpus)
-        is_plain = self.memory is None and data is None and self.replicas == 1
-        return is_named and is_plain and self.objective == "largest" and self.jit != "off"
+        if self.memory is not None:
+            is_named = self.jit == "on"
+        return is_named and self.is_one_step(data) and self.objective == "largest"
+
+    def is_one_step(self, data: Any) -> bool:
+        """Return whether the step can be compiled: its shapes are the model's, on one GPU."""
+        return data is None and self.replicas == 1 and self.jit != "off"
 
     @property
     def emulates_nothing(self) -> bool:
@@ -162,12 +170,14 @@ def tune_report(
     _check(options)
     began = time.monotonic()
     require("tensorflow", extra="tensorflow", purpose="to run a training step")
-    from oomdoctor.api.tune_compiled import compile_sizes
+    from oomdoctor.api.tune_compiled import compare_with_compiler, compile_sizes
     from oomdoctor.tune.cache import keep
     from oomdoctor.tune.trials import Trials
     from oomdoctor.tune.tuner import Failed, tune
 
     machine = probe_machine(machine=options.machine)
+    if options.memory is not None and options.jit == "on":
+        machine = probe_machine(machine=options.machine, vram=options.memory)
     samples = None if data is None else _samples(data)
     spec = spec_of(
         model,
@@ -200,6 +210,8 @@ def tune_report(
         raise _failure(found, model, facts, wanted.budget_bytes, options)
     if found.limited_by == "memory" and options.emulates_nothing and not machine.gpus:
         found = replace(found, limited_by="host RAM")
+    if options.emulates_nothing and machine.gpus and options.is_one_step(data):
+        found = replace(found, comparison=compare_with_compiler(model, machine, found, options))
     notes = (*why_run, *found.notes, *(samples.notes if samples else ()))
     found = replace(found, replicas=options.replicas, notes=tuple(dict.fromkeys(notes)))
     return conclude("tune", replace(facts, tuning=found), rules=())

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from oomdoctor.api.conclude import conclude, installed
 from oomdoctor.api.model import estimating, jit_of
-from oomdoctor.facts import Facts, Machine, SizeTrial
+from oomdoctor.errors import OomDoctorError
+from oomdoctor.facts import Facts, Machine, SizeTrial, Tuning
 from oomdoctor.findings import Report
 from oomdoctor.tune.compiled import NotCompiled, tune_by_compiling
 from oomdoctor.tune.tuner import Failed, Wanted
+from oomdoctor.units import format_bytes
 from oomdoctor.xla.plugin import plugin_or_reason
 
 if TYPE_CHECKING:
@@ -52,3 +54,37 @@ def compile_sizes(
         return found
     facts = Facts(machine=machine, workload=workload, tuning=found, versions=installed())
     return conclude("tune", facts, rules=())
+
+
+def compare_with_compiler(
+    model: Any, machine: Machine, tuning: Tuning, options: TuneOptions
+) -> str | None:
+    """Return what a GPU took and what XLA's compiler says of the same step, in one line.
+
+    Nothing else says how far the compiler is from real cards. The line names the card, figures and
+    versions, and nothing of the model, so that it can be shown to others. None without a compiler,
+    or if the step is not XLA's.
+    """
+    plugin, _ = plugin_or_reason()
+    if plugin is None:
+        return None
+    try:
+        with estimating(model, kind="train", **options.how_trained) as estimated:
+            estimate, workload = estimated(
+                tuning.batch_size, jit=jit_of(options.jit), machine=machine, brief=True
+            )
+    except OomDoctorError:  # the answer is there; this line is beside it
+        return None
+    if estimate.program != "xla":
+        return None
+    measured, compiled = tuning.peak_bytes, estimate.peak_bytes
+    versions = (f"{name} {version}" for name, version in installed() if name != "python")
+    words = (
+        f"batch {tuning.batch_size} measured {format_bytes(measured)} on {tuning.device}",
+        f"XLA {plugin.version} for the {estimate.device} says {format_bytes(compiled)}"
+        f" ({compiled / max(measured, 1):.2f} of it)",
+        f"{machine.gpus[0].name}",
+        workload.precision or "float32",
+        *versions,
+    )
+    return "; ".join(words)

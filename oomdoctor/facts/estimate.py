@@ -78,7 +78,7 @@ class Estimate(Readable):
     allowances: tuple[tuple[str, int], ...] = ()
     """What may come on top of the peak, in the upper end of the interval."""
     without_recomputation_bytes: int | None = None
-    """The peak if XLA did not compute values again to save memory; None where it does not."""
+    """The peak without recomputation; None if XLA recomputes nothing, or if it is not known."""
     other: OtherProgram | None = None
     notes: tuple[str, ...] = ()
 

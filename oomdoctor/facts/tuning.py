@@ -18,6 +18,9 @@ class SizeTrial:
     seconds: float | None
     """What the trial took, starting and tracing included."""
     samples_per_second: float | None = None
+    upper_bytes: int | None = None
+    """Of a size that was compiled: what the step may take with what a compiler does not see. It
+    decides whether the size fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -41,4 +44,10 @@ class Tuning(Readable):
     compiled_by: str | None = None
     """The compiler, such as `XLA 0.9.0`, where sizes were compiled for the device and not run.
     `target_bytes` is then the upper end of what the step may take."""
+    does_not_fit: int | None = None
+    """The smallest size that was compiled and does not fit."""
+    is_proved: bool = False
+    """Whether that is the next size that the search could have taken."""
+    comparison: str | None = None
+    """What was measured on a GPU and what XLA's compiler says of the same step, in one line."""
     notes: tuple[str, ...] = ()

@@ -123,6 +123,9 @@ def plain_tuning(tuning: Tuning) -> dict[str, Any]:
         "replicas": tuning.replicas,
         "device": tuning.device,
         "compiled_by": tuning.compiled_by,
+        "does_not_fit": tuning.does_not_fit,
+        "is_proved": tuning.is_proved,
+        "comparison": tuning.comparison,
         "trials": [asdict(trial) for trial in tuning.trials],
         "notes": list(tuning.notes),
     }

@@ -68,19 +68,42 @@ def _program(estimate: Estimate) -> str:
 
 
 def program_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
+    """Return what decides if it is too close to say, and where the two programs differ."""
+    budget = machine.usable_vram_bytes if machine is not None else None
+    if budget is None:
+        return []
+    return _deciding(estimate, budget) + _differing(estimate, budget)
+
+
+def _deciding(estimate: Estimate, budget: int) -> list[Line]:
+    """Return what the verdict depends on if a compiled program fits, and its interval does not."""
+    verdict = verdict_of(estimate.low_bytes, estimate.high_bytes, budget)
+    if estimate.program != "xla" or verdict != "unknown":
+        return []
+    left, above = budget - estimate.peak_bytes, estimate.high_bytes - estimate.peak_bytes
+    names = [name for name, _ in estimate.allowances]
+    what = f"{' and '.join(printable(name) for name in names)}: " if names else ""
+    text = (
+        f"{what}the program leaves {format_bytes(left)} of the GPU free, and up to "
+        f"{format_bytes(above)} may be needed beside it"
+    )
+    return [Line(state="info", category="Decides", text=text)]
+
+
+def _differing(estimate: Estimate, budget: int) -> list[Line]:
     """Return one line where the two programs differ in what fits."""
     other = estimate.other
-    budget = machine.usable_vram_bytes if machine is not None else None
-    if other is None or budget is None:
+    if other is None:
         return []
-    here = verdict_of(estimate.low_bytes, estimate.high_bytes, budget)
-    there = verdict_of(other.low_bytes, other.high_bytes, budget)
+    title = f"the {printable(estimate.device)}" if estimate.device else "this GPU"
+    said = {}
+    for known in (estimate, other):
+        verdict = verdict_of(known.low_bytes, known.high_bytes, budget)
+        said[known.program] = (verdict, format_bytes(known.peak_bytes))
+    (here, xla), (there, executor) = said["xla"], said["executor"]
     if here == there:
         return []
-    title = f"the {printable(estimate.device or 'GPU')}"
-    xla, executor = format_bytes(estimate.peak_bytes), format_bytes(other.peak_bytes)
-    usable = format_bytes(budget)
-    with_it = f"with XLA it {_SAID[here]} {title}: {xla} of {usable}"
+    with_it = f"with XLA it {_SAID[here]} {title}: {xla} of {format_bytes(budget)}"
     text = f"{with_it}; without it {executor}, which {_SAID[there]}"
     return [Line(state="info", category="XLA", text=text)]
 

@@ -49,15 +49,28 @@ def tuning_lines(tuning: Tuning) -> list[Line]:
         f"trained with fit in a fresh process, in {target}; a margin of {_left(tuning)} is left"
     )
     lines = [
-        Line(state="info", category="Limit", text=_LIMITS[tuning.limited_by]),
+        Line(state="info", category="Limit", text=_limit(tuning)),
         Line(state="info", category="Verified", text=_compiled(tuning) or by_running),
         Line(state="info", category="Larger", text=_advice(tuning)),
     ]
+    if tuning.comparison is not None:
+        text = f"{printable(tuning.comparison)} (worth a line in an issue)"
+        lines.append(Line(state="info", category="Compiler", text=text))
     if tuning.replicas > 1:
         each = tuning.batch_size // tuning.replicas
         text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
         lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
     return lines
+
+
+def _limit(tuning: Tuning) -> str:
+    """Return why the size is not larger."""
+    above = tuning.does_not_fit
+    if tuning.limited_by != "memory" or above is None:
+        return _LIMITS[tuning.limited_by]
+    if tuning.is_proved:
+        return f"VRAM: the next size, {above:,}, was compiled too and does not fit"
+    return f"VRAM: {above:,} does not fit; sizes between were not compiled"
 
 
 def _compiled(tuning: Tuning) -> str | None:
@@ -86,22 +99,23 @@ def _advice(tuning: Tuning) -> str:
 
 def trials_table(tuning: Tuning) -> Table:
     """Return a row for each size that was run or compiled, in order."""
-    words = _RAN if tuning.compiled_by is None else _COMPILED
+    is_compiled = tuning.compiled_by is not None
+    words = _COMPILED if is_compiled else _RAN
 
     def row(trial: SizeTrial) -> tuple[str, ...]:
         fits = trial.outcome == "fits"
-        outcome = words[trial.outcome]
         speed = trial.samples_per_second
+        upper = format_bytes(trial.upper_bytes, unknown="–")
         return (
             f"{trial.batch_size:,}",
-            f"{SYMBOLS['fits' if fits else 'does_not_fit']} {outcome}",
+            f"{SYMBOLS['fits' if fits else 'does_not_fit']} {words[trial.outcome]}",
             format_bytes(trial.peak_bytes, unknown="–"),
-            "–" if speed is None else f"{speed:,.0f}",
+            upper if is_compiled else "–" if speed is None else f"{speed:,.0f}",
             "–" if trial.seconds is None else f"{trial.seconds:.1f} s",
         )
 
     return Table(
-        title="What was run" if tuning.compiled_by is None else "What was compiled",
-        headers=("batch", "outcome", "peak", "samples/s", "took"),
+        title="What was compiled" if is_compiled else "What was run",
+        headers=("batch", "outcome", "peak", "up to" if is_compiled else "samples/s", "took"),
         rows=tuple(row(trial) for trial in tuning.trials),
     )

@@ -1,8 +1,8 @@
 """Compiles batch sizes for a card until the largest that fits is known. Nothing is run.
 
-A compiled step takes the same every time, so no margin is left for chance. Recomputation bends the
-line over sizes, so the answer is always a size that was compiled. A size fits if the upper end of
-its interval does.
+A compiled step takes the same every time, so no margin is left for chance, and the search ends with
+proof where its compilations suffice: the next size was compiled too and does not fit. The answer is
+always a size that was compiled. A size fits if the upper end of its interval does.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ import time
 from collections.abc import Callable
 
 from oomdoctor.facts import Estimate, SizeTrial, Tuning
-from oomdoctor.tune.search import Goal, Run, largest, next_size
+from oomdoctor.tune.rungs import Ladder, bracket, next_size
 from oomdoctor.tune.tuner import DEFAULT_CAP, DEFAULT_GUESS, Failed, Wanted, Watch
 
 MOST = 6
 """Compilations of one search."""
-
-TOLERANCE = 0.05
-"""Part of the memory for batches that may stay unused when the search ends."""
 
 FIXED = ("weights", "gradients", "optimizer")
 
@@ -53,59 +50,60 @@ def tune_by_compiling(
     Raises:
         NotCompiled: If a size is not XLA's program.
     """
-    goal = Goal(
-        target_bytes=int(wanted.budget_bytes * (1 - wanted.margin)),
+    target = int(wanted.budget_bytes * (1 - wanted.margin))
+    ladder = Ladder(
         minimum=wanted.minimum,
         maximum=wanted.maximum or max(DEFAULT_CAP, wanted.minimum, wanted.multiple_of),
         multiple_of=wanted.multiple_of,
-        tolerance=TOLERANCE,
     )
     found: dict[int, Estimate] = {}
-    runs: list[Run] = []
+    needed: dict[int, int] = {}
     trials: list[SizeTrial] = []
     is_late, held = False, 0
-    while len(runs) < MOST and not is_late:
-        size = next_size(runs, goal, guess=guess or DEFAULT_GUESS, held_bytes=held)
+    while len(found) < MOST and not is_late:
+        size = next_size(needed, ladder, target, guess=guess or DEFAULT_GUESS, held_bytes=held)
         if size is None:
             break
-        if len(runs) == MOST - 1 and largest(runs) is None:
-            size = goal.first * goal.multiple_of  # the last that may show that one fits
+        if len(found) == MOST - 1 and bracket(needed, target)[0] is None:
+            size = ladder.first  # the last that may show that one fits
         began = time.monotonic()
         estimate = compiled(size)
         if estimate.program != "xla":
             raise NotCompiled(estimate)
-        fits = estimate.high_bytes <= goal.target_bytes
-        found[size] = estimate
-        held = held or sum(size for part, size in estimate.parts if part in FIXED)
-        runs.append(Run(batch_size=size, fits=fits, peak_bytes=estimate.high_bytes))
+        found[size], needed[size] = estimate, estimate.high_bytes
+        held = held or sum(held for part, held in estimate.parts if part in FIXED)
         trials.append(
             SizeTrial(
                 batch_size=size,
-                outcome="fits" if fits else "oom",
+                outcome="fits" if estimate.high_bytes <= target else "oom",
                 peak_bytes=estimate.peak_bytes,
                 seconds=time.monotonic() - began,
+                upper_bytes=estimate.high_bytes,
             )
         )
         if watch is not None:
             watch(trials[-1])
         is_late = deadline is not None and time.monotonic() >= deadline
-    best = largest(runs)
+    best, above = bracket(needed, target)
     if best is None:
         return Failed(tuple(trials), is_late and min(found, default=0) > wanted.minimum)
+    is_proved = above is not None and ladder.after(best) >= above
     return Tuning(
         batch_size=best,
         peak_bytes=found[best].peak_bytes,
         budget_bytes=wanted.budget_bytes,
         target_bytes=found[best].high_bytes,
         trials=tuple(trials),
-        limited_by=_limited_by(best, goal, wanted, is_late=is_late),
+        limited_by=_limited_by(best, ladder, wanted, is_late=is_late and not is_proved),
         device=found[best].device,
         compiled_by=compiler,
+        does_not_fit=above,
+        is_proved=is_proved,
         notes=found[best].notes,
     )
 
 
-def _limited_by(best: int, goal: Goal, wanted: Wanted, *, is_late: bool) -> str:
-    if best + goal.multiple_of > goal.maximum:
+def _limited_by(best: int, ladder: Ladder, wanted: Wanted, *, is_late: bool) -> str:
+    if best >= ladder.last:
         return "default_cap" if wanted.maximum is None else "max_batch_size"
     return "time" if is_late else "memory"

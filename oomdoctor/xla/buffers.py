@@ -52,7 +52,7 @@ class Assignment:
     buffers: tuple[Buffer, ...]
     """At the peak, the largest first."""
     recomputed: int
-    """How many instructions compute a value again, to save memory."""
+    """How many instructions recompute a value to save memory."""
 
     @property
     def peak_bytes(self) -> int:

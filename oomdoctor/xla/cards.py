@@ -1,7 +1,7 @@
 """Cards as XLA's compiler needs to know them, with where each figure comes from.
 
 The compiler decides by these facts what to fuse and how much memory a program may take before it
-computes values again. *Memory* is what CUDA calls the card's total, which lies some percent below
+recomputes values. *Memory* is what CUDA calls the card's total, which lies some percent below
 what nvidia-smi shows.
 
 "XLA" is openxla/xla, `xla/backends/gpu/target_config/specs/`: what XLA read from such a card.

@@ -55,6 +55,13 @@ _NO_MEMORY = re.compile(
 )
 NO_RECOMPUTATION = "--xla_disable_hlo_passes=rematerialization"
 
+NO_TRITON = "--xla_gpu_enable_triton_gemm=false"
+_NO_TILES = "output tile sizes"
+"""XLA has Triton write the matrix products of newer cards and tries several tilings on the card.
+Without a card it takes one, and gives up if a fused product does not allow that one, as in
+ConvNeXt and vision transformers in float32. Then cuBLAS gets the products, as it does on a card
+where it is faster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
@@ -65,7 +72,7 @@ class Compiled:
     memory: Assignment
     seconds: float
     allows_recomputation: bool
-    """False where XLA was not to compute values again to save memory."""
+    """False if XLA may not recompute values to save memory."""
 
     @property
     def peak_bytes(self) -> int:
@@ -79,7 +86,7 @@ class Compiled:
 
     @property
     def recomputes(self) -> bool:
-        """Whether XLA computes values again, which costs time, so that less memory is needed."""
+        """Whether XLA recomputes values, which takes less memory and more time."""
         return self.memory.recomputed > 0
 
 
@@ -96,7 +103,7 @@ def compile_step(
     Args:
         hlo: The step, as `lowering` returns it.
         card: The card; it need not be there.
-        without_recomputation: Keep XLA from computing values again to save memory.
+        without_recomputation: Keep XLA from recomputing values to save memory.
         plugin: The compiler; None takes the one that is installed.
         cancelled: Ends the compilation early when it is set.
 
@@ -105,18 +112,13 @@ def compile_step(
     """
     plugin = plugin or find_plugin()
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="oomdoctor-xla-") as name:
-        folder = Path(name)
-        (folder / "dump").mkdir()
-        (folder / "program.hlo").write_bytes(hlo)
-        (folder / "card.txtpb").write_text(card.target_config())
-        flags = [*FLAGS, *([NO_RECOMPUTATION] if without_recomputation else [])]
-        with _running(plugin, folder, flags, len(hlo)) as process:
-            _wait(process, cancelled)
-        program = _dumped(folder / "dump")
-        if program is None:
-            raise _failure(process.returncode, folder, plugin, len(hlo))
-        memory = read_assignment(program)
+    flags = [*FLAGS, *([NO_RECOMPUTATION] if without_recomputation else [])]
+    try:
+        memory = _compile(hlo, card, flags, plugin, cancelled)
+    except NotCompilable as error:
+        if _NO_TILES not in str(error):
+            raise
+        memory = _compile(hlo, card, [*flags, NO_TRITON], plugin, cancelled)
     return Compiled(
         card=card.name,
         plugin_version=plugin.version,
@@ -124,6 +126,23 @@ def compile_step(
         seconds=time.monotonic() - start,
         allows_recomputation=not without_recomputation,
     )
+
+
+def _compile(
+    hlo: bytes, card: Card, flags: list[str], plugin: Plugin, cancelled: Event | None
+) -> Assignment:
+    """Run the compiler once."""
+    with tempfile.TemporaryDirectory(prefix="oomdoctor-xla-") as name:
+        folder = Path(name)
+        (folder / "dump").mkdir()
+        (folder / "program.hlo").write_bytes(hlo)
+        (folder / "card.txtpb").write_text(card.target_config())
+        with _running(plugin, folder, flags, len(hlo)) as process:
+            _wait(process, cancelled)
+        program = _dumped(folder / "dump")
+        if program is None:
+            raise _failure(process.returncode, folder, plugin, len(hlo))
+        return read_assignment(program)
 
 
 def cpu_limit(hlo_bytes: int) -> int:

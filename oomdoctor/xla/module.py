@@ -20,7 +20,7 @@ NEAR = 8
 """How many instructions away a name is looked for; further away other layers begin."""
 
 RECOMPUTED = ".remat"
-"""Part of the name of an instruction that XLA added to compute a value again."""
+"""Part of the name of an instruction that XLA added to recompute a value."""
 
 _DTYPES = {
     1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16",
@@ -97,7 +97,7 @@ class Module:
 
     @property
     def recomputed(self) -> int:
-        """How many instructions compute a value again, to save memory."""
+        """How many instructions recompute a value to save memory."""
         return sum(RECOMPUTED in known.name for known in self.instructions.values())
 
     def origin(self, number: int) -> Origin:

@@ -33,6 +33,8 @@ class Program:
     """One sentence."""
     is_assumed: bool = False
     """Whether it rests on `jit_compile` being "auto", which the model does not say."""
+    has_choice: bool = False
+    """Whether the executor's is the user's decision, and XLA could compile the step as well."""
 
     @property
     def is_xla(self) -> bool:
@@ -49,13 +51,18 @@ def choose_program(model: Any, *, jit: Jit = "auto") -> Program:
     """
     if jit == "on":
         return Program(name="xla", reason="XLA was asked for with --jit on.")
-    if jit == "off":
-        return Program(name="executor", reason="XLA was turned off with --jit off.")
-    if getattr(model, "run_eagerly", False):
-        return Program(name="executor", reason="The model was compiled with run_eagerly=True.")
     asked = _jit_compile(model)
-    if asked is False:
-        return Program(name="executor", reason="The model was compiled with jit_compile=False.")
+    decided = None
+    if jit == "off":
+        decided = "XLA was turned off with --jit off."
+    elif getattr(model, "run_eagerly", False):
+        decided = "The model was compiled with run_eagerly=True."
+    elif asked is False:
+        decided = "The model was compiled with jit_compile=False."
+    if decided is not None:
+        is_alone = not getattr(model, "_distribute_strategy", None)
+        has_choice = is_alone and _obstacle(model) is None
+        return Program(name="executor", reason=decided, has_choice=has_choice)
     if asked is not True and getattr(model, "_distribute_strategy", None):
         return Program(
             name="executor", reason="Keras does not use XLA for a model under tf.distribute."

@@ -19,6 +19,7 @@ from oomdoctor.facts import (
     Inventory,
     Machine,
     Memory,
+    OtherProgram,
     ShapeSpread,
     Stage,
     Workload,
@@ -164,6 +165,7 @@ def everything():
             parts=(("weights", 1), ("gradients", 1), ("optimizer", 2), ("activations", 6)),
             largest_tensor_bytes=3,
             per_sample_bytes=1,
+            other=OtherProgram(program="xla", peak_bytes=8, low_bytes=7, high_bytes=9),
         ),
         diagnosis=Diagnosis(
             cause="gpu_exhausted",

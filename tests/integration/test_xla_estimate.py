@@ -1,6 +1,8 @@
 """Estimates for a card: XLA's program with the real compiler, and what stands in for it."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,7 +108,7 @@ def test_on_a_card_it_is_the_program_that_xla_compiles_for_it(run, estimated):
     allowed = found["allowances"]
     assert allowed.keys() == {"cuDNN's scratch", "the next batch"}
     assert allowed["the next batch"] == 32 * (24 * 24 * 3 + 10) * 4
-    assert found["low_bytes"] < found["peak_bytes"]
+    assert found["low_bytes"] == found["peak_bytes"]
     assert found["high_bytes"] > found["peak_bytes"] + sum(allowed.values())
     assert found["other_program"]["program"] == "executor"
     told = " ".join(run("estimate", "cardmodels:small", "--machine", "colab-t4").out.split())
@@ -232,6 +234,47 @@ def test_tune_compiles_sizes_for_a_card_that_is_named(run):
     told = " ".join(run(*tune).out.split())
     assert "Verified compiled for the Tesla T4 by XLA 0." in told
     assert "What was compiled" in told
+
+
+def test_tune_proves_that_the_next_size_does_not_fit(run, folder):
+    """A model whose sizes are limited by a small card, so that few compilations suffice."""
+    tune = ("tune", "cardmodels:small", "--vram", "256MiB", "--jit", "on", "--no-cache")
+    report = json.loads(run(*tune, "--format", "json").out)
+    tuning = report["tuning"]
+    trials = {trial["batch_size"]: trial for trial in tuning["trials"]}
+    size, next_size = tuning["batch_size"], tuning["does_not_fit"]
+
+    assert tuning["is_proved"]
+    assert len(trials) <= 6
+    assert trials[size]["upper_bytes"] <= 256 * 2**20 < trials[next_size]["upper_bytes"]
+    assert size < next_size <= 1.04 * size
+    assert "the nearest class to 256 MiB" in tuning["notes"][0]
+
+
+def test_sizes_that_are_run_on_a_gpu_are_compared_with_the_compiler(folder, nvml_stub):
+    """The driver is a stand-in, and TensorFlow sees no GPU: what is measured is the CPU."""
+    env = nvml_stub(
+        """count=1
+        gpu0.name=Tesla T4
+        gpu0.total=16106127360
+        gpu0.free=15000000000"""
+    )
+    command = [sys.executable, "-m", "oomdoctor", "tune", "cardmodels:small"]
+    told = subprocess.run(
+        [*command, "--max-batch-size", "8", "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=env,
+    )
+
+    assert told.returncode == 0, told.stderr
+    line = " ".join(told.stdout.split())
+    assert "batch 8 measured " in line
+    assert "on CPU:0; XLA 0." in line
+    assert "for the Tesla T4 says " in line
+    assert "keras 3." in line
 
 
 def test_tune_runs_what_xla_would_not_and_says_why(run):

@@ -25,4 +25,5 @@ def test_the_static_peak_is_the_measured_peak(model, precision, batch):
 
     static, measured = formula.figures(model, precision, batch)
 
-    assert static == pytest.approx(measured, rel=formula.WITHIN)
+    # A step takes what is planned, and little more.
+    assert static <= measured <= static * (1 + formula.WITHIN)

@@ -41,7 +41,7 @@ def test_what_recomputing_saves_is_said():
     found, roomy = on(small), on(T4)
     assert found.peak_bytes < 0.9 * found.without_recomputation_bytes
     assert found.notes[0].startswith("XLA recomputes activations to fit: ")
-    assert found.notes[0].endswith("that costs time.")
+    assert found.notes[0].endswith("each step takes longer.")
     assert (roomy.without_recomputation_bytes, roomy.notes) == (None, ())
     assert [name for name, _ in found.allowances] == ["the next batch"]  # no convolution
 
@@ -89,3 +89,58 @@ def test_two_programs_that_differ_in_what_fits_are_one_line(low, high, says):
     told = [line.text for line in program_lines(estimate, machine)]
 
     assert told == ([] if says is None else [f"{says}without it 20.9 GiB, which does not fit"])
+
+
+def test_what_decides_is_said_where_it_is_too_close():
+    estimate = Estimate(
+        batch_size=12,
+        peak_bytes=12 * GIB,
+        low_bytes=12 * GIB,
+        high_bytes=14 * GIB,
+        program="xla",
+        device="Tesla T4",
+        allowances=(("cuDNN's scratch", GIB), ("the next batch", GIB // 2)),
+    )
+    gpu = Gpu(index=0, name="Tesla T4", total_bytes=15 * GIB, free_bytes=13 * GIB)
+    machine = Machine(ram=Memory(total_bytes=None, available_bytes=None), gpus=(gpu,))
+
+    (line,) = program_lines(estimate, machine)
+
+    assert line.text == (
+        "cuDNN's scratch and the next batch: the program leaves 1.00 GiB of the GPU free, and up "
+        "to 2.00 GiB may be needed beside it"
+    )
+    assert program_lines(dataclasses.replace(estimate, high_bytes=12 * GIB), machine) == []
+
+
+def test_the_line_is_the_same_if_xla_is_the_other_program():
+    xla = OtherProgram(program="xla", peak_bytes=11 * GIB, low_bytes=10 * GIB, high_bytes=12 * GIB)
+    estimate = Estimate(
+        batch_size=12, peak_bytes=20 * GIB, low_bytes=19 * GIB, high_bytes=21 * GIB, other=xla
+    )
+    gpu = Gpu(index=0, name="Tesla T4", total_bytes=15 * GIB, free_bytes=13 * GIB)
+    machine = Machine(ram=Memory(total_bytes=None, available_bytes=None), gpus=(gpu,))
+
+    told = [line.text for line in program_lines(estimate, machine)]
+
+    assert told == [
+        "with XLA it fits this GPU: 11.0 GiB of 13.0 GiB; without it 20.0 GiB, which does not fit"
+    ]
+
+
+@pytest.mark.tensorflow
+def test_what_xla_would_take_is_compiled_where_it_may_decide(cnn, cnn_at_32):
+    """The user turned XLA off, and the executor's step may not fit."""
+    tight = dataclasses.replace(EXECUTOR, batch_size=32, high_bytes=T4.memory_bytes)
+
+    def on(executor, **how):
+        return estimate_on_card(
+            cnn, T4, executor, lower=lambda: cnn_at_32, plugin=find_plugin(), **how
+        )
+
+    found = on(tight, jit="off")
+    assert (found.program, found.peak_bytes) == ("executor", EXECUTOR.peak_bytes)
+    assert found.other.program == "xla"
+    assert found.other.peak_bytes == on(tight).peak_bytes
+    assert on(EXECUTOR, jit="off").other is None  # it fits as it is
+    assert on(tight, jit="off", brief=True).other is None
