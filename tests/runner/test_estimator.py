@@ -55,8 +55,18 @@ def test_a_model_that_no_machine_can_hold_is_one_sentence(estimator, tmp_path):
     path = tmp_path / "huge.keras"
     write_huge_layer(path)
 
-    with pytest.raises(InputError, match=r"takes more RAM than 4\.00 GiB: estimate it on"):
+    with pytest.raises(InputError, match=r"^A variable of 364 TiB is more than this machine can"):
         estimator.estimate(ModelSpec(str(path)), 1)
+
+
+def test_what_building_a_model_takes_beside_its_weights_is_capped(estimator, tmp_path):
+    (tmp_path / "greedy_model.py").write_text(
+        "import tensorflow as tf\ndef build():\n    return tf.ones((2**31,))\n"
+    )
+    spec = ModelSpec("greedy_model:build", sys_path=(str(tmp_path),))
+
+    with pytest.raises(InputError, match=r"takes more RAM than 4\.00 GiB: estimate it on"):
+        estimator.estimate(spec, 1)
 
 
 def test_a_zip_bomb_is_one_sentence(estimator, tmp_path):
