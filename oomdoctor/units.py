@@ -7,7 +7,7 @@ Inside oomdoctor sizes are whole bytes. People read binary units with binary nam
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oomdoctor.errors import UsageError
 
@@ -33,6 +33,9 @@ _UNIT_BYTES = {
 }
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*\Z")
+
+MAX_AXES = 8
+"""Of one sample: TensorFlow's tensors have few more."""
 
 MAX_DIGITS = 18
 """Of a number that a person writes: with more, it is no size of anything, but a mistake."""
@@ -96,6 +99,55 @@ def parse_image_size(size: object) -> tuple[int, ...]:
         numbers = tuple(int(part) for part in parts)
     if len(numbers) not in (2, 3) or min(numbers) < 1:
         raise UsageError(f"{size!r:.60} is not an image size: write 150x150 or 150x150x3.")
+    return numbers
+
+
+Sizes = tuple[int, ...] | dict[str, tuple[int, ...]]
+
+
+def parse_input_size(size: object) -> Sizes:
+    """Return the shape of one sample, or of each named input of one.
+
+    Example:
+        >>> parse_input_size("224x224x3"), parse_input_size("200")
+        ((224, 224, 3), (200,))
+        >>> parse_input_size(["ids=512", "image=224x224x3"])
+        {'ids': (512,), 'image': (224, 224, 3)}
+    """
+    if isinstance(size, Mapping) and size:
+        return {str(name): _dims(value) for name, value in size.items()}
+    words = [size] if isinstance(size, str) else size
+    if not words or not isinstance(words, Sequence) or not isinstance(words[0], str):
+        return _dims(size)
+    if len(words) == 1 and "=" not in words[0]:
+        return _dims(words[0])
+    sizes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, equals, value = str(word).rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"{word!r:.60} does not say which input it is for: {_INPUT_SIZES}.")
+        if name in sizes:
+            raise UsageError(f"The input {name!r:.60} has two sizes.")
+        sizes[name] = _dims(value)
+    return sizes
+
+
+_INPUT_SIZES = (
+    "write 224x224x3 for an image, 200 for a sequence, or ids=200 for the input that is called ids"
+)
+
+
+def _dims(size: object) -> tuple[int, ...]:
+    parts: object = size
+    if isinstance(size, str):
+        parts = size.lower().replace("×", "x").split("x")
+    elif isinstance(size, int):
+        parts = [size]
+    numbers: tuple[int, ...] = ()
+    if isinstance(parts, Sequence) and all(_is_count(str(part).strip()) for part in parts):
+        numbers = tuple(int(part) for part in parts)
+    if not 1 <= len(numbers) <= MAX_AXES or min(numbers) < 1:
+        raise UsageError(f"{size!r:.60} is not the size of an input: {_INPUT_SIZES}.")
     return numbers
 
 

@@ -234,6 +234,8 @@ def threads_here() -> int:
 
 
 def _word(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_word(name, size)}" for key, size in value.items())
     if name == "input_shape" and isinstance(value, tuple):
         return "x".join(str(size) for size in value)
     return str(value)

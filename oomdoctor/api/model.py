@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from oomdoctor._optional import require
 from oomdoctor.api.conclude import must_be_positive
+from oomdoctor.api.feeding import fields_of_spec, read_feed, split_feed
 from oomdoctor.api.machine import probe_machine
 from oomdoctor.errors import UsageError
 from oomdoctor.facts import Estimate, Gpu, Machine, Workload
 from oomdoctor.model.spec import ModelSpec
 
 if TYPE_CHECKING:
+    from oomdoctor.model.samples import Samples
     from oomdoctor.runner.estimator import Estimator
     from oomdoctor.xla.cards import Card
     from oomdoctor.xla.program import Jit
@@ -32,6 +34,8 @@ def estimate_memory(
     batch_size: int = 32,
     kind: str = "train",
     input_shape: Any = None,
+    data: Any = None,
+    batch: Any = None,
     optimizer: str | None = None,
     loss: str | None = None,
     precision: str | None = None,
@@ -54,7 +58,11 @@ def estimate_memory(
         model: A Keras model, a `.keras` file, or `module:callable`. A live model is only read.
         batch_size: Samples per batch.
         kind: `train`, `evaluate` or `predict`.
-        input_shape: One sample, where the model leaves dimensions open or another is wanted.
+        input_shape: One sample, if the model leaves dimensions open or another is wanted, such as
+            `(224, 224, 3)`; `{"ids": (512,)}` if the inputs have names.
+        data: What `fit` will be given, as for `suggest_batch_size`: its largest samples count.
+        batch: The same in words: `tf.TensorSpec`s as `fit` would be fed, nested like its data,
+            such as `(x, y)`.
         optimizer: In place of the model's own, or for a model that is not compiled.
         loss: The same for the loss.
         precision: A dtype policy such as `mixed_float16`.
@@ -66,6 +74,8 @@ def estimate_memory(
     target = None if machine is None else probe_machine(machine=machine)
     how_trained = {
         "input_shape": input_shape,
+        "data": data,
+        "batch": batch,
         "optimizer": optimizer,
         "loss": loss,
         "precision": precision,
@@ -112,16 +122,16 @@ def estimating(
     precision = how_trained.get("precision")
     if precision is not None and precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
+    given, fed = split_feed(how_trained)
+    _check_effects(kind, given)
     require("tensorflow", extra="tensorflow", purpose="to trace a model")
-    given = {name: value for name, value in how_trained.items() if value is not None}
     if not isinstance(model, (str, os.PathLike)):
-        yield _of_live_model(model, kind, given)
+        samples = read_feed(**fed)
+        fields = fields_of_spec(samples, fed["input_shape"])
+        yield _with_notes(_of_live_model(model, kind, given, fields), samples)
         return
     from oomdoctor.runner.estimator import Estimator
 
-    spec = spec_of(model, **given)
-    if folder is not None and spec.sys_path:
-        spec = replace(spec, sys_path=(folder, *spec.sys_path))
     own = None if estimator is not None else Estimator(ram_bytes=ram_to_build_in())
     used = estimator or own
     assert used is not None
@@ -142,30 +152,69 @@ def estimating(
         return _noted(found, note), replace(workload, batch_size=batch_size)
 
     try:
-        yield estimate
+        samples = read_feed(**fed, estimator=used)
+        spec = spec_of(model, **given, **fields_of_spec(samples, fed["input_shape"]))
+        if folder is not None and spec.sys_path:
+            spec = replace(spec, sys_path=(folder, *spec.sys_path))
+        yield _with_notes(estimate, samples)
     finally:
         if own is not None:
             own.close()
 
 
-def _of_live_model(model: Any, kind: str, how_trained: dict[str, Any]) -> Estimating:
-    """Return what estimates a model of this process; it is only read."""
+def _check_effects(kind: str, given: dict[str, Any]) -> None:
+    """Refuse what would be ignored."""
+    idle = {"evaluate": ("optimizer",), "predict": ("optimizer", "loss")}.get(kind, ())
+    for name in idle:
+        if name in given:
+            raise UsageError(
+                f"{name}= (on the command line: --{name}) has no effect with kind={kind}: leave it "
+                "out."
+            )
+
+
+def _with_notes(estimate: Estimating, samples: Samples | None) -> Estimating:
+    """Add what was found about the data."""
+    if samples is None or not samples.notes:
+        return estimate
+
+    def noted(batch_size: int, **options: Any) -> tuple[Estimate, Workload]:
+        found, workload = estimate(batch_size, **options)
+        return replace(found, notes=(*samples.notes, *found.notes)), workload
+
+    return noted
+
+
+def _of_live_model(
+    model: Any, kind: str, how_trained: dict[str, Any], fed: dict[str, Any]
+) -> Estimating:
+    """Return what estimates a model of this process; it is only read.
+
+    Args:
+        model: The model.
+        kind: `train`, `evaluate` or `predict`.
+        how_trained: What replaces the model's own.
+        fed: The fields of its `ModelSpec` that say what it is fed.
+    """
     from oomdoctor.estimate.keras_model import trace_step
     from oomdoctor.estimate.step import Simulation
     from oomdoctor.estimate.step import estimate as simulate
     from oomdoctor.model.build import build_model, settings_kept
+    from oomdoctor.model.reserve import reserving
     from oomdoctor.xla.lowering import Lowered, lowering
     from oomdoctor.xla.on_card import estimate_on_card
     from oomdoctor.xla.plugin import plugin_or_reason
 
     spec = None
-    if how_trained or not model.compiled:
-        with settings_kept():
-            spec = spec_of(model, **how_trained)
+    if how_trained or "input_shape" in fed or not model.compiled:
+        # A copy, which is only traced; the live model is left as it is.
+        with settings_kept(), reserving():
+            spec = spec_of(model, **how_trained, **fed)
             model, _ = build_model(spec)
             traced = trace_step(model, kind=kind, spec=spec)
     else:
-        traced = trace_step(model, kind=kind)
+        spec = ModelSpec(source=model.name, **fed)
+        traced = trace_step(model, kind=kind, spec=spec)
 
     def estimate(
         batch_size: int,

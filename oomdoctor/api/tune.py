@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 from oomdoctor._optional import require
 from oomdoctor.api.conclude import conclude, installed, must_be_positive
+from oomdoctor.api.feeding import fields_of_spec, read_feed, split_feed
 from oomdoctor.api.machine import Size, probe_machine
 from oomdoctor.api.model import estimating, jit_of, spec_of
 from oomdoctor.api.tune_cache import found_before, question_of
@@ -52,7 +52,7 @@ class TuneOptions:
     jit: str = "auto"
     """Whether XLA compiles the step on a GPU that is named."""
     how_trained: dict[str, Any] = field(default_factory=dict)
-    """`input_shape`, `optimizer`, `loss`, `precision`; None is the model's own."""
+    """`input_shape`, `batch`, `optimizer`, `loss`, `precision`; None is the model's own."""
 
     def may_compile(self, machine: Machine, data: Any) -> bool:
         """Return whether sizes can be compiled for a card that is named, in place of being run.
@@ -81,6 +81,7 @@ def suggest_batch_size(
     memory: Size | None = None,
     machine: str | Machine | None = None,
     input_shape: Any = None,
+    batch: Any = None,
     optimizer: str | None = None,
     loss: str | None = None,
     margin: float | None = None,
@@ -108,11 +109,15 @@ def suggest_batch_size(
     Args:
         model: A Keras model, a `.keras` file, or `module:callable`.
         data: What `fit` will be given: arrays as `(x, y)`, a `tf.data.Dataset`, a `PyDataset`, or
-            a function that returns a generator. Its largest samples are what is run.
+            a function that returns a generator; or the path of a `.npy` or `.npz` file or of a
+            folder of images. Its largest samples are what is run.
         memory: What training may take, such as `6GiB`. None is what is free now on the GPU, or
             half of the free RAM if there is no GPU.
         machine: A catalogue entry such as `colab-t4`, to train on in place of this machine.
-        input_shape: One sample, if the model leaves dimensions open.
+        input_shape: One sample, if the model leaves dimensions open, such as `(224, 224, 3)`;
+            `{"ids": (512,)}` if the inputs have names.
+        batch: In place of `data`: `tf.TensorSpec`s as `fit` would be fed, nested like its data,
+            such as `(x, y)`.
         optimizer: For a model that is not compiled.
         loss: For a model that is not compiled.
         margin: Part of the memory for batches that stays free, 0.05 by default, because no two
@@ -145,7 +150,12 @@ def suggest_batch_size(
         max_seconds=max_seconds,
         cache=cache,
         jit=jit_of(jit),
-        how_trained={"input_shape": input_shape, "optimizer": optimizer, "loss": loss},
+        how_trained={
+            "input_shape": input_shape,
+            "batch": batch,
+            "optimizer": optimizer,
+            "loss": loss,
+        },
     )
     report = tune_report(model, data, options)
     assert report.facts.tuning is not None
@@ -178,13 +188,11 @@ def tune_report(
     machine = probe_machine(machine=options.machine)
     if options.memory is not None and options.jit == "on":
         machine = probe_machine(machine=options.machine, vram=options.memory)
-    samples = None if data is None else _samples(data)
-    spec = spec_of(
-        model,
-        replicas=options.replicas,
-        samples=samples and json.dumps(samples.tree),
-        **options.how_trained,
-    )
+    options = replace(options, how_trained={**options.how_trained, "data": data})
+    own, fed = split_feed(options.how_trained)
+    samples = read_feed(**fed)
+    fields = fields_of_spec(samples, fed["input_shape"])
+    spec = spec_of(model, replicas=options.replicas, **own, **fields)
     wanted = _wanted(options, machine, samples)
     deadline = None if options.max_seconds is None else began + options.max_seconds
     why_run: tuple[str, ...] = ()
@@ -253,12 +261,6 @@ def _wanted(options: TuneOptions, machine: Machine, samples: Any) -> Any:
         reserved_bytes=samples.held_bytes if samples and trains_in_ram else 0,
         host_bytes=_rounded(free_ram) if options.emulates_nothing and free_ram else None,
     )
-
-
-def _samples(data: Any) -> Any:
-    from oomdoctor.model.samples import read_samples
-
-    return read_samples(data)
 
 
 def _budget(memory: Size | None, machine: Machine) -> int:

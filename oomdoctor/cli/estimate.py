@@ -9,10 +9,10 @@ import click
 from oomdoctor.cli import config
 from oomdoctor.cli.check import COMPARED, exit_code, taken
 from oomdoctor.cli.options import (
-    ImageSizeType,
     also_option,
     baseline_options,
     fail_on_option,
+    input_options,
     machines_options,
     output_options,
     purpose_option,
@@ -31,7 +31,7 @@ from oomdoctor.cli.progress import Progress
     show_default=True,
     help="Samples per batch.",
 )
-@click.option("--input-size", "input_shape", type=ImageSizeType(), help="One sample's shape.")
+@input_options
 @click.option("--optimizer", help="In place of the model's own, such as sgd.")
 @click.option("--loss", help="For a model that is not compiled.")
 @click.option("--precision", help="A dtype policy, such as mixed_float16.")
@@ -65,11 +65,14 @@ def command(
 ) -> int:
     """Predict the peak memory of a training step without running it.
 
-    MODEL is a .keras file or module:callable, a function that returns the model.
+    MODEL is a .keras file or module:callable, a function that returns the model. Its weights take
+    no memory here, so the model may be larger than this machine.
 
     \b
     oomdoctor estimate model.keras --batch-size 64 --machine colab-t4
     oomdoctor estimate mypackage.models:build --precision mixed_float16
+    oomdoctor estimate mypackage.models:build --input-size ids=512 --input-size image=224x224x3
+    oomdoctor estimate mypackage.models:build --data mypackage.data:train
     """
     from oomdoctor.api.gate import ModelPlan
     from oomdoctor.cli.gate import run_gate

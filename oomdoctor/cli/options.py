@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from oomdoctor.errors import UsageError
-from oomdoctor.units import MAX_DIGITS, parse_image_size, parse_size
+from oomdoctor.units import MAX_DIGITS, Sizes, parse_image_size, parse_input_size, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -16,7 +16,7 @@ FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github", "gitl
 
 
 class CommandLineOption(click.Option):
-    """An option that only a person may give, because the command then writes or trusts a file."""
+    """An option that only a person may give: it writes, trusts a file or runs code."""
 
 
 class SizeType(click.ParamType):
@@ -36,7 +36,11 @@ class SizeType(click.ParamType):
 class ImageSizeType(click.ParamType):
     """Height, width and perhaps channels, such as `150x150x3`."""
 
-    name = "HxW[xC]"
+    name = "image_size"  # the metavar is given beside it: click writes names in capitals
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return what stands for the value in help texts."""
+        return "HxW[xC]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -46,6 +50,39 @@ class ImageSizeType(click.ParamType):
             return parse_image_size(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
+
+
+def input_options(function: Function) -> Function:
+    """Add what a model is fed: `--data` and `--input-size`."""
+    for option in (
+        click.option(
+            "--input-size",
+            "input_shape",
+            metavar="[NAME=]SIZE",
+            multiple=True,
+            callback=_parse_input_sizes,
+            help="One sample: 224x224x3, 200 for a sequence, or NAME=SIZE for each named input.",
+        ),
+        click.option(
+            "--data",
+            cls=CommandLineOption,
+            metavar="DATA",
+            help="What the model is fed: a .npy or .npz file, a folder of images, or "
+            "module:callable, a function that returns a dataset or arrays.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _parse_input_sizes(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> Sizes | None:
+    """Return one sample's shape, or that of each named input."""
+    try:
+        return parse_input_size(value) if value else None
+    except UsageError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 class SampleType(click.ParamType):

@@ -26,7 +26,7 @@ from oomdoctor.api.gate import DataPlan, ModelPlan
 from oomdoctor.api.model import jit_of
 from oomdoctor.cli.config import SECTIONS, Config, unknown_key
 from oomdoctor.errors import OomDoctorError, UsageError
-from oomdoctor.units import dtype_bytes, parse_image_size
+from oomdoctor.units import dtype_bytes, parse_image_size, parse_input_size
 
 Section = Mapping[str, Any]
 
@@ -110,7 +110,7 @@ def _model(config: Config, entry: Section, defaults: Section) -> ModelPlan:
     kind = reader.take("kind", _one_of("train", "evaluate", "predict"))
     jit = reader.take("jit", jit_of)
     how_trained = {
-        "input_shape": reader.take("input-size", parse_image_size),
+        "input_shape": reader.take("input-size", parse_input_size),
         "optimizer": reader.take("optimizer", _text),
         "loss": reader.take("loss", _text),
         "precision": reader.take("precision", _text),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import click
 
-from oomdoctor.cli.options import ImageSizeType, SizeType, output_options
+from oomdoctor.cli.options import SizeType, input_options, output_options
 from oomdoctor.cli.output import show, tell
 from oomdoctor.cli.progress import Progress
 from oomdoctor.errors import DoesNotFitError
@@ -21,7 +21,7 @@ from oomdoctor.units import format_bytes
 @click.argument("model")
 @click.option("--vram", "memory", type=SizeType(), help="Memory to train in, such as 6GiB.")
 @click.option("--machine", metavar="NAME", help="A machine to emulate (probe --list-machines).")
-@click.option("--input-size", "input_shape", type=ImageSizeType(), help="One sample's shape.")
+@input_options
 @click.option("--optimizer", help="For a model that is not compiled, such as adam.")
 @click.option("--loss", help="For a model that is not compiled.")
 @click.option("--precision", help="A dtype policy, such as mixed_float16.")
@@ -78,12 +78,13 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
 
     names = ("input_shape", "optimizer", "loss", "precision")
     how_trained = {name: options.pop(name) for name in names}
+    data = options.pop("data")
     asked = TuneOptions(how_trained=how_trained, **options)
     is_watched = sys.stderr is not None and sys.stderr.isatty()
     try:
         with Progress("Loading the model and tracing its training step") as line:
             watch = partial(_tell, line) if is_watched else None
-            report = tune_report(model, None, asked, watch=watch)
+            report = tune_report(model, data, asked, watch=watch)
     except DoesNotFitError as error:
         tell(str(error))
         show(cast("Report", error.report), format_=format_, output=output, verbose=verbose)

@@ -20,8 +20,10 @@ from oomdoctor.estimate.nodes import Graph, Node, Variable
 from oomdoctor.estimate.pushdown import moved_inputs
 from oomdoctor.facts import Workload
 from oomdoctor.model.batches import possible_batches
-from oomdoctor.model.inputs import specs_of
+from oomdoctor.model.build import optimizers_of
+from oomdoctor.model.inputs import rows_of, specs_of
 from oomdoctor.model.messages import first_line
+from oomdoctor.model.reserve import reserving
 from oomdoctor.model.spec import KINDS, ModelSpec
 
 _METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
@@ -39,6 +41,9 @@ class Traced:
     kind: str
     fixed_batch: int | None = None
     """The batch size the model insists on; None where it is free."""
+    rows: tuple[int, ...] = ()
+    """Rows of a sample in each argument; more than one where values of all samples are in a row, as
+    in a ragged tensor."""
 
 
 def trace_step(
@@ -91,7 +96,9 @@ def _first_that_traces(model: Any, kind: str, spec: ModelSpec, jit: bool) -> Any
     errors: list[Exception] = []
     for fields in possible_batches(model, spec, kind):
         try:
-            return _traced(model, kind, specs_of(fields, None), jit)
+            concrete = _traced(model, kind, specs_of(fields, None), jit)
+            concrete.rows_of_sample = tuple(rows_of(fields))  # no spec of a ragged tensor says it
+            return concrete
         except Exception as error:  # any code of the user's runs here
             errors.append(error)
     first = errors[0]
@@ -122,12 +129,26 @@ def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:
         kind: `train`, `evaluate` or `predict`.
     """
     with collector_paused():
-        variables, numbers = _variables(model, concrete, kind)
+        optimizers = _optimizers(model, concrete)
+        variables, numbers = _variables(model, concrete, kind, optimizers)
         graph = read_graph(concrete, numbers)
         graph.listed.update(places(concrete, moved_inputs(graph)))
-        workload = _workload(model)
+        workload = _workload(model, optimizers)
     layers = [layer.name for layer in model._flatten_layers(include_self=False)]
-    return Traced(graph, variables, workload, _layers_by_scope(graph, variables, layers), kind)
+    scopes = _layers_by_scope(graph, variables, layers)
+    rows = getattr(concrete, "rows_of_sample", ())
+    return Traced(graph, variables, workload, scopes, kind, _fixed_batch(concrete), rows)
+
+
+def _fixed_batch(concrete: Any) -> int | None:
+    """Return the batch size that a step was traced for, if it takes no other."""
+    import tensorflow as tf
+
+    for spec in tf.nest.flatten(concrete.structured_input_signature):
+        shape = getattr(spec, "shape", None)
+        if shape is not None and shape.rank and shape[0] is not None:
+            return int(shape[0])
+    return None
 
 
 @contextlib.contextmanager
@@ -137,7 +158,11 @@ def _built_optimizer(model: Any, kind: str) -> Iterator[None]:
         yield
         return
     twin = type(optimizer).from_config(optimizer.get_config())
-    twin.build(model.trainable_variables)
+    twin.is_twin = True
+    if all(layer.built for layer in model._flatten_layers()):
+        with reserving():
+            twin.build(model.trainable_variables)
+    # Otherwise the step builds it, as in fit: the variables are not all there yet.
     model.optimizer = twin
     try:
         yield
@@ -145,10 +170,26 @@ def _built_optimizer(model: Any, kind: str) -> Iterator[None]:
         model.optimizer = optimizer
 
 
-def _variables(model: Any, concrete: Any, kind: str) -> tuple[list[Variable], dict[int, int]]:
+def _optimizers(model: Any, concrete: Any) -> list[Any]:
+    """Return the optimizers that hold memory: there can be several, as in a GAN.
+
+    Keras compiles one by default, whose state is never made if a train_step does not use it.
+    """
+    captured = {id(outer) for outer, _ in concrete.graph.captures}
+    return [
+        optimizer
+        for optimizer in optimizers_of(model)
+        if not hasattr(optimizer, "is_twin")
+        or any(id(variable.value.handle) in captured for variable in optimizer.variables)
+    ]
+
+
+def _variables(
+    model: Any, concrete: Any, kind: str, optimizers: list[Any]
+) -> tuple[list[Variable], dict[int, int]]:
     groups = [("weights", model.variables), ("weights", model.metrics_variables)]
-    if kind == "train" and getattr(model, "optimizer", None) is not None:
-        groups.append(("optimizer", model.optimizer.variables))
+    if kind == "train":
+        groups += [("optimizer", known.variables) for known in optimizers]
     found: dict[int, tuple[str, Any]] = {}
     for part, members in groups:
         for variable in members:
@@ -178,10 +219,11 @@ def _captured(handle: Any, concrete: Any) -> Variable:
     for value in concrete.graph.variables:
         if value.handle is handle:
             return _variable(value.name.partition(":")[0], "weights", value)
-    return Variable(handle.name, "weights", 0, (), "resource")
+    # A table of words, for example, whose memory is not the device's.
+    return Variable("(resource)", "weights", 0, (), "resource")
 
 
-def _workload(model: Any) -> Workload:
+def _workload(model: Any, optimizers: list[Any]) -> Workload:
     def total(variables: Any) -> int:
         return sum(_variable("", "", v.value).bytes for v in variables)
 
@@ -193,7 +235,7 @@ def _workload(model: Any) -> Workload:
         weights_bytes=total(model.variables),
         trainable_bytes=total(model.trainable_variables),
         optimizer=None if optimizer is None else optimizer.name,
-        optimizer_bytes=None if optimizer is None else total(optimizer.variables),
+        optimizer_bytes=None if optimizer is None else sum(total(o.variables) for o in optimizers),
         precision=model.dtype_policy.name,
         input_shape=tuple(shape[1:])
         if isinstance(shape, tuple) and all(isinstance(d, int) for d in shape[1:])

@@ -135,11 +135,13 @@ class Simulation:
             plans=plans or self._plans,
         )
         fed = {}
-        for number in self.graph.arguments:
+        rows = dict(enumerate(self.traced.rows))
+        for place, number in enumerate(self.graph.arguments):
             node = self.graph.nodes[number]
             kind = node.outputs[0]
             if node.variable is None and kind.dtype != "resource":
-                dims = tuple(batch_size if d is None else d for d in kind.shape or ())
+                size = batch_size * rows.get(place, 1)
+                dims = tuple(size if d is None else d for d in kind.shape or ())
                 fed[number] = Tensor(dims, kind.dtype)
         return executor.step(self.graph, fed)
 
@@ -221,6 +223,12 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool | None = Fals
         batch_size: Samples per batch.
         jit: Whether XLA compiles the step; None where the caller says which program it is.
     """
+    fixed_batch = simulation.traced.fixed_batch
+    if fixed_batch not in (None, batch_size):
+        raise UsageError(
+            f"The model takes batches of {fixed_batch} only, not {batch_size}: build it with "
+            "Input(shape=...) instead of Input(batch_shape=...)."
+        )
     peak = simulation.peak(batch_size)
     traced, run = simulation.traced, peak.run
     fixed, slope, since = batch_line(simulation, batch_size)

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oomdoctor.errors import InputError
+from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.model.archive import read_config
 from oomdoctor.model.batches import default_loss
 from oomdoctor.model.inputs import input_fields, symbols_of
 from oomdoctor.model.messages import is_out_of_memory
 from oomdoctor.model.modules import find_modules_in, load_callable
 from oomdoctor.model.spec import ModelSpec
+from oomdoctor.units import Sizes
 
 DEFAULT_OPTIMIZER = "adam"
 
@@ -64,6 +65,8 @@ def build_model(spec: ModelSpec) -> tuple[Any, list[str]]:
         model = _from_callable(spec)
     if not isinstance(model, keras.Model):
         raise InputError(f"{spec.source} gave a {type(model).__name__}, not a Keras model.")
+    with contextlib.suppress(OomDoctorError):  # what is missing is asked for by the step
+        build_layers(model, spec)
     _check_parameters(model, spec)
     return model, compile_model(model, spec)
 
@@ -77,7 +80,7 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
     if spec.precision is not None:
         keras.config.set_dtype_policy(spec.precision)
         config = _with_policy(config, spec.precision)
-    if isinstance(spec.input_shape, tuple):
+    if spec.input_shape is not None:
         config = _with_input_size(config, spec.input_shape)
     config = _without_unasked(config, objects)
     settings = config.pop("compile_config", None)
@@ -92,7 +95,7 @@ def _from_config(config: dict[str, Any], spec: ModelSpec, *, safe_mode: bool) ->
                 model.compile_from_config(settings)
             return model
     except Exception as error:  # Keras raises many types; all mean "cannot rebuild"
-        if is_out_of_memory(error):
+        if is_out_of_memory(error) or isinstance(error, OomDoctorError):
             raise
         raise InputError(
             f"The model {spec.source} cannot be rebuilt from its configuration: "
@@ -138,8 +141,11 @@ def build_layers(model: Any, spec: ModelSpec) -> None:
             return
 
 
-def _with_input_size(config: Any, size: tuple[int, ...]) -> Any:
-    """Return a configuration whose inputs have other leading dimensions, after the batch."""
+def _with_input_size(config: Any, size: Sizes) -> Any:
+    """Return a configuration whose inputs have other leading dimensions, after the batch.
+
+    Sizes by name are for the inputs of that name.
+    """
     if isinstance(config, list):
         return [_with_input_size(item, size) for item in config]
     if not isinstance(config, dict):
@@ -147,8 +153,9 @@ def _with_input_size(config: Any, size: tuple[int, ...]) -> Any:
     # What a layer was built for is found anew from the inputs.
     kept = {k: _with_input_size(v, size) for k, v in config.items() if k != "build_config"}
     shape = kept.get("batch_shape")
-    if isinstance(shape, (list, tuple)):
-        kept["batch_shape"] = [shape[0], *size, *shape[1 + len(size) :]]
+    wanted = size.get(str(kept.get("name")), ()) if isinstance(size, dict) else size
+    if isinstance(shape, (list, tuple)) and wanted:
+        kept["batch_shape"] = [shape[0], *wanted, *shape[1 + len(wanted) :]]
     return kept
 
 
@@ -168,7 +175,14 @@ def _from_callable(spec: ModelSpec) -> Any:
 
     if spec.precision is not None:
         keras.config.set_dtype_policy(spec.precision)
-    return load_callable(spec.source)()
+    model = load_callable(spec.source)()
+    policy = getattr(getattr(model, "dtype_policy", None), "name", None)
+    if spec.precision is not None and policy not in (spec.precision, None):
+        raise UsageError(
+            f"--precision {spec.precision} has no effect: {spec.source} sets the policy {policy} "
+            "itself."
+        )
+    return model
 
 
 def _fill_lookups(model: Any, spec: ModelSpec) -> None:
@@ -230,10 +244,12 @@ def compile_model(model: Any, spec: ModelSpec) -> list[str]:
         return notes
     loss = spec.loss
     if spec.optimizer is None:
-        notes.append(f"The model was not compiled: measured with {DEFAULT_OPTIMIZER}.")
+        notes.append(
+            f"The model was not compiled: the optimizer is taken to be {DEFAULT_OPTIMIZER}."
+        )
     if loss is None and not custom_step:
         loss = default_loss(model, spec)
-        notes.append(f"The model was not compiled: measured with the loss {loss}.")
+        notes.append(f"The model was not compiled: the loss is taken to be {loss}.")
     settings = {"optimizer": DEFAULT_OPTIMIZER, "loss": loss, **_overrides(spec)}
     try:
         model.compile(**settings)
@@ -243,6 +259,18 @@ def compile_model(model: Any, spec: ModelSpec) -> list[str]:
             "that returns the compiled model."
         ) from error
     return notes
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Return the optimizers of a model: the compiled one, and those that it keeps beside it."""
+    import keras
+
+    values = [getattr(model, "optimizer", None), *vars(model).values()]
+    for value in list(values):
+        if isinstance(value, (list, tuple, dict)):
+            values += value.values() if isinstance(value, dict) else value
+    found = {id(v): v for v in values if isinstance(v, keras.optimizers.Optimizer)}
+    return list(found.values())
 
 
 def _overrides(spec: ModelSpec) -> dict[str, Any]:

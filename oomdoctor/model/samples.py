@@ -24,7 +24,12 @@ READ_SECONDS = 10
 READ_BATCHES = 1000
 
 Tree = Any
-"""Nested lists: ["leaf", shape, dtype, below], ["tuple", ...], ["list", ...], ["dict", {...}]."""
+"""Nested lists: ["leaf", shape, dtype, below], ["tuple", ...], ["list", ...], ["dict", {...}].
+
+Ragged tensors are ["ragged", shape, dtype, below, ragged rank], with their longest rows, and sparse
+ones ["sparse", shape, dtype, below, entries of a sample]."""
+
+LEAVES = ("leaf", "ragged", "sparse")
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,14 @@ class Samples:
     """What the data says of its batches."""
 
     tree: Tree
-    """One sample; a shape lacks the batch."""
+    """One sample; a shape lacks the batch. None for images, which are resized."""
     count: int | None = None
     """How many samples there are, where that is known."""
     held_bytes: int = 0
     """Arrays that `fit` is given whole: it puts them into the same memory."""
     notes: tuple[str, ...] = ()
+    image_size: tuple[int, ...] | None = None
+    """Of the largest image; a model or an argument may say another."""
 
 
 def read_samples(data: Any, *, seconds: float = READ_SECONDS) -> Samples:
@@ -65,6 +72,36 @@ def read_samples(data: Any, *, seconds: float = READ_SECONDS) -> Samples:
         raise UsageError(f"The arrays of data= differ in length: {sorted(counts)}.")
     held = sum(_bytes_of_array(array) for array in _leaves(data))
     return Samples(tree, count=counts.pop(), held_bytes=held)
+
+
+def samples_of_specs(batch: Any) -> Samples:
+    """Return what `batch=` says: `tf.TensorSpec`s as `fit` would be fed, such as `(x, y)`.
+
+    Args:
+        batch: The specs, nested as the model takes them. The first dimension is the batch's.
+    """
+    tree = _map(batch, _leaf_of_spec)
+    if _is_open(tree):
+        raise UsageError(
+            "batch= leaves more than the batch size open: give every dimension but the first, such "
+            "as tf.TensorSpec((None, 224, 224, 3))."
+        )
+    return Samples(tree)
+
+
+def _leaf_of_spec(spec: Any) -> Tree:
+    if type(spec).__name__ in ("RaggedTensorSpec", "SparseTensorSpec"):
+        raise UsageError(
+            "batch= takes tf.TensorSpec: how full a ragged or sparse tensor is, data= tells."
+        )
+    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+        raise UsageError(
+            f"batch= holds a {type(spec).__name__}: give tf.TensorSpec, as (x, y) for example."
+        )
+    if spec.shape is None or len(spec.shape) == 0:
+        raise UsageError("batch= holds a single number: give batches, whose first size is None.")
+    shape = [None if size is None else int(size) for size in spec.shape]
+    return ["leaf", shape[1:], _dtype(spec), None]
 
 
 def _is_py_dataset(data: Any) -> bool:
@@ -117,6 +154,9 @@ def _sample_of_array(array: Any) -> Tree:
     shape = getattr(array, "shape", None)
     if hasattr(array, "bounding_shape"):  # a ragged tensor: as large as its longest rows
         shape = [int(size) for size in array.bounding_shape()]
+        return ["ragged", shape[1:], _dtype(array), _below(array), int(array.ragged_rank)]
+    if hasattr(array, "dense_shape"):
+        return _sample_of_sparse(array)
     if shape is None:
         raise UsageError(
             f"data= holds a {type(array).__name__}: give arrays as (x, y), a tf.data.Dataset, a "
@@ -130,8 +170,19 @@ def _sample_of_array(array: Any) -> Tree:
     return ["leaf", shape[1:], _dtype(array), _below(array)]
 
 
+def _sample_of_sparse(tensor: Any) -> Tree:
+    """Return a sparse tensor, as full as its fullest sample."""
+    import numpy as np
+
+    rows = np.bincount(tensor.indices.numpy()[:, 0]) if len(tensor.values) else [0]
+    shape = [int(size) for size in tensor.dense_shape][1:]
+    return ["sparse", shape, _dtype(tensor), None, max(1, int(max(rows)))]
+
+
 def _sample_of_spec(spec: Any) -> Tree:
     shape = spec.shape
+    if type(spec).__name__ in ("RaggedTensorSpec", "SparseTensorSpec"):
+        return ["leaf", [None], _dtype(spec), None]  # how full it is, only batches tell
     if shape.rank is None:
         return ["leaf", [None], _dtype(spec), None]
     if shape.rank == 0:
@@ -181,13 +232,14 @@ def _largest(one: Tree | None, other: Tree) -> Tree:
         raise UsageError("The batches of data= differ in structure: each must be like the first.")
     if one[0] == "dict":
         return ["dict", {name: _largest(one[1].get(name), other[1][name]) for name in other[1]}]
-    if one[0] != "leaf":
+    if one[0] not in LEAVES:
         return [one[0], *(_largest(a, b) for a, b in zip(one[1:], other[1:], strict=True))]
     if len(one[1]) != len(other[1]):
         raise UsageError("The batches of data= differ in rank: each must be like the first.")
     shape = [max(a or 0, b or 0) for a, b in zip(one[1], other[1], strict=True)]
     below = max((bound for bound in (one[3], other[3]) if bound), default=None)
-    return ["leaf", shape, one[2], below]
+    most = [max(a, b) for a, b in zip(one[4:], other[4:], strict=True)]
+    return [one[0], shape, one[2], below, *most]
 
 
 def _map(data: Any, leaf: Callable[[Any], Tree]) -> Tree:
@@ -210,7 +262,7 @@ def _leaves(data: Any) -> Iterator[Any]:
 
 
 def _is_open(tree: Tree) -> bool:
-    if tree[0] == "leaf":
+    if tree[0] in LEAVES:
         return None in tree[1]
     inner = tree[1].values() if tree[0] == "dict" else tree[1:]
     return any(_is_open(part) for part in inner)

@@ -47,6 +47,8 @@ class ModelSpec:
     """Devices a batch is split over; one of them is measured."""
     samples: str | None = None
     """The largest samples of the user's data, as JSON from `samples.read_samples`."""
+    image_size: Shape | None = None
+    """Of the user's images, for an input whose size is open."""
     data: str | None = None
     """`module:callable` that takes a batch size and returns the batch; None synthesises it."""
 

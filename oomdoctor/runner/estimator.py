@@ -9,11 +9,20 @@ from types import TracebackType
 
 from oomdoctor.errors import InputError
 from oomdoctor.facts import Estimate, Workload
+from oomdoctor.model.samples import Samples
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment_without_pool
 from oomdoctor.runner.runner import checked
 from oomdoctor.units import format_bytes
-from oomdoctor.worker.messages import Estimated, EstimateStep, OutOfMemory
+from oomdoctor.worker.messages import (
+    Answer,
+    DataRead,
+    Estimated,
+    EstimateStep,
+    OutOfMemory,
+    ReadData,
+    Request,
+)
 from oomdoctor.xla.cards import Card
 from oomdoctor.xla.plugin import plugin_or_reason
 from oomdoctor.xla.program import Jit
@@ -67,9 +76,6 @@ class Estimator:
         brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, on a card if one is given, and of the model."""
-        if self._worker is None or not self._worker.is_alive():
-            self.close()
-            self._worker = WorkerProcess(environment_without_pool())
         plugin, missing = (None, "") if card is None else plugin_or_reason()
         request = EstimateStep(
             spec,
@@ -84,26 +90,44 @@ class Estimator:
             brief=brief,
         )
         seconds = SECONDS + (COMPILING_SECONDS if plugin else 0)
+        answer = self._ask(request, spec.source, seconds)
+        assert isinstance(answer, Estimated)
+        return answer.estimate, answer.workload
+
+    def read_data(self, name: str, folders: tuple[str, ...]) -> Samples:
+        """Return what the data says of its samples that a function of the user's returns.
+
+        Args:
+            name: `module:callable`.
+            folders: Where its module is looked for first.
+        """
+        answer = self._ask(ReadData(name, folders), name, SECONDS)
+        assert isinstance(answer, DataRead)
+        return answer.samples
+
+    def _ask(self, request: Request, source: str, seconds: float) -> Answer:
+        if self._worker is None or not self._worker.is_alive():
+            self.close()
+            self._worker = WorkerProcess(environment_without_pool())
         try:
             answer = checked(self._worker.ask(request, seconds))
         except Died as died:
             self.close()
-            raise self._why(spec, died) from died
+            raise self._why(source, died) from died
         if isinstance(answer, OutOfMemory):
-            raise self._too_large(spec)
-        assert isinstance(answer, Estimated)
-        return answer.estimate, answer.workload
+            raise self._too_large(source)
+        return answer
 
-    def _why(self, spec: ModelSpec, died: Died) -> InputError:
+    def _why(self, source: str, died: Died) -> InputError:
         if died.ending is Ending.TIMED_OUT:
-            return InputError(f"Tracing {spec.source} took too long.")
+            return InputError(f"Tracing {source} took too long.")
         if "bad_alloc" in died.log or died.ending is Ending.KILLED:
-            return self._too_large(spec)
+            return self._too_large(source)
         last = (died.log.strip().splitlines() or [str(died)])[-1][:300]
-        return InputError(f"The process that traced {spec.source} ended ({died}): {last}")
+        return InputError(f"The process that traced {source} ended ({died}): {last}")
 
-    def _too_large(self, spec: ModelSpec) -> InputError:
+    def _too_large(self, source: str) -> InputError:
         cap = "this machine has" if self._ram_bytes is None else format_bytes(self._ram_bytes)
         return InputError(
-            f"Building {spec.source} takes more RAM than {cap}: estimate it on a machine with more."
+            f"Building {source} takes more RAM than {cap}: estimate it on a machine with more."
         )

@@ -1,18 +1,25 @@
 """A model that is named, built and traced here, and estimated at any batch size.
 
 In a process of its own, because the file may be a stranger's: what building it takes is capped.
+Its weights take no memory (`model/reserve.py`), so it may be larger than this machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import resource
+from dataclasses import replace
 from typing import Any
 
+from oomdoctor.errors import UsageError
 from oomdoctor.estimate.keras_model import Traced, trace_step
 from oomdoctor.estimate.step import Simulation, estimate
 from oomdoctor.facts import Estimate
 from oomdoctor.model.build import build_model, forget_names
+from oomdoctor.model.messages import first_line, is_out_of_memory
+from oomdoctor.model.modules import find_modules_in, load_callable
+from oomdoctor.model.reserve import reserving
+from oomdoctor.model.samples import Samples, read_samples
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.messages import Estimated, EstimateStep
 from oomdoctor.xla.lowering import Lowered, Lowering, lowering
@@ -27,6 +34,7 @@ class Estimates:
         self._key: tuple[ModelSpec, str] | None = None
         self._model: Any = None
         self._traced: Traced | None = None
+        self._notes: list[str] = []
         self._open = contextlib.ExitStack()
         self._lowering: Lowering | None = None
         self._lowered: Lowered | None = None
@@ -53,6 +61,7 @@ class Estimates:
                 missing=request.missing,
                 brief=request.brief,
             )
+        found = replace(found, notes=tuple(dict.fromkeys((*self._notes, *found.notes))))
         return Estimated(found, traced.workload)
 
     def _trace(self, request: EstimateStep) -> Traced:
@@ -63,9 +72,9 @@ class Estimates:
             self._open.close()
             self._lowering = self._lowered = None
             self._simulated = {}
+            self._key = None  # what fails half-way is built again for the next request
             with keeping_auto():
-                self._model, _ = build_model(request.spec)
-            self._traced = trace_step(self._model, kind=request.kind, spec=request.spec)
+                self._model, self._traced, self._notes = _built(request)
             self._key = key
         return self._traced
 
@@ -73,10 +82,39 @@ class Estimates:
         """Return the step for XLA; the same for every card."""
         if self._lowering is None:
             traced = lowering(self._model, kind=request.kind, spec=request.spec)
-            self._lowering = self._open.enter_context(traced)
+            with reserving():  # an optimizer's state is made for it
+                self._lowering = self._open.enter_context(traced)
         if self._lowered is None or self._lowered.batch_size != request.batch_size:
             self._lowered = self._lowering.at(request.batch_size)
         return self._lowered
+
+
+def _built(request: EstimateStep) -> tuple[Any, Traced, list[str]]:
+    """Return a model, its traced step and notes; its weights take memory only if they must."""
+    with reserving() as reserved:
+        try:
+            return _build_and_trace(request)
+        except UsageError:
+            raise
+        except Exception as error:  # the user's code may do anything with weights
+            if not reserved.bytes or is_out_of_memory(error):
+                raise
+            why = f"{type(error).__name__}: {first_line(error)}"
+    forget_names()
+    model, traced, notes = _build_and_trace(request)
+    note = f"The model was built with its weights in memory: without them it fails ({why})."
+    return model, traced, [*notes, note]
+
+
+def _build_and_trace(request: EstimateStep) -> tuple[Any, Traced, list[str]]:
+    model, notes = build_model(request.spec)
+    return model, trace_step(model, kind=request.kind, spec=request.spec), notes
+
+
+def read_function(name: str, folders: tuple[str, ...]) -> Samples:
+    """Return what the data says of its samples that the user's function returns."""
+    find_modules_in(folders)
+    return read_samples(load_callable(name)())
 
 
 def cap_memory(limit_bytes: int | None) -> None:

@@ -121,7 +121,8 @@ class Trainer:
         import tensorflow as tf
 
         batch = _host_copy(make_batch(self.spec, feed.fields, size))
-        watch.batch_bytes = sum(array.nbytes for array in tf.nest.flatten(batch))
+        dense = tf.nest.flatten(batch, expand_composites=True)
+        watch.batch_bytes = sum(_bytes_of(array) for array in dense)
         if not self.limit.set(request.limit_bytes):
             raise ModelAlone("the model alone does not fit")
         if not feed.takes_any_size:
@@ -142,9 +143,29 @@ def _host_copy(batch: Any) -> Any:
     import numpy as np
     import tensorflow as tf
 
-    return tf.nest.map_structure(
-        lambda value: value.numpy() if hasattr(value, "numpy") else np.asarray(value), batch
-    )
+    def copy(value: Any) -> Any:
+        if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+            return value
+        return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+
+    return tf.nest.map_structure(copy, batch)
+
+
+def _bytes_of(array: Any) -> int:
+    return int((array.numpy() if hasattr(array, "numpy") else array).nbytes)
+
+
+def _first(batch: Any, size: int) -> Any:
+    """Return the first samples of a batch."""
+    import tensorflow as tf
+
+    def cut(array: Any) -> Any:
+        if isinstance(array, tf.SparseTensor):
+            start = [0] * array.shape.rank
+            return tf.sparse.slice(array, start, [size, *array.shape[1:]])
+        return array[:size]
+
+    return tf.nest.map_structure(cut, batch)
 
 
 def _dataset(batch: Any, feed: Feed, batch_size: int, request: Fit) -> Any:
@@ -156,7 +177,7 @@ def _dataset(batch: Any, feed: Feed, batch_size: int, request: Fit) -> Any:
 
     def batches() -> Iterator[Any]:
         for size in sizes:
-            yield tf.nest.map_structure(lambda array: array[:size], batch)  # noqa: B023
+            yield _first(batch, size)
 
     signature = inputs.specs_of(feed.fields, None if feed.takes_any_size else batch_size)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from oomdoctor.facts import Estimate, Workload
+from oomdoctor.model.samples import Samples
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.xla.cards import Card
 from oomdoctor.xla.plugin import Plugin
@@ -95,6 +96,14 @@ class Fit(msgspec.Struct, tag=True):
     """Nor later than this after the first step, which traces."""
 
 
+class ReadData(msgspec.Struct, tag=True):
+    """Call the user's function that returns what `fit` is given. Needs no `Load`."""
+
+    name: str
+    """`module:callable`."""
+    sys_path: tuple[str, ...]
+
+
 class EstimateStep(msgspec.Struct, tag=True):
     """Build a model, trace a step and simulate or compile it. Needs no `Load`."""
 
@@ -115,7 +124,7 @@ class EstimateStep(msgspec.Struct, tag=True):
     """Compile once at most."""
 
 
-Request = Load | GuessSize | DigestModel | Fit | EstimateStep
+Request = Load | GuessSize | DigestModel | Fit | ReadData | EstimateStep
 
 
 class Loaded(msgspec.Struct, tag=True):
@@ -141,6 +150,12 @@ class Ran(msgspec.Struct, tag=True):
     trial: Trial
 
 
+class DataRead(msgspec.Struct, tag=True):
+    """What the data says of its samples."""
+
+    samples: Samples
+
+
 class Estimated(msgspec.Struct, tag=True):
     """The peak of a step, and what is known of the model."""
 
@@ -161,4 +176,4 @@ class Refused(msgspec.Struct, tag=True):
     is_usage: bool
 
 
-Answer = Loaded | Guessed | Digested | Ran | Estimated | OutOfMemory | Refused
+Answer = Loaded | Guessed | Digested | Ran | DataRead | Estimated | OutOfMemory | Refused

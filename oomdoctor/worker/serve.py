@@ -20,7 +20,7 @@ from oomdoctor.model.build import build_model
 from oomdoctor.model.code_digest import digest_of_model
 from oomdoctor.model.messages import is_out_of_memory, oom_line
 from oomdoctor.worker.devices import prepare_devices
-from oomdoctor.worker.estimating import Estimates, cap_memory
+from oomdoctor.worker.estimating import Estimates, cap_memory, read_function
 from oomdoctor.worker.fit import Trainer
 from oomdoctor.worker.gradient_exchange import exchange_gradients
 from oomdoctor.worker.initial_guess import guess_growth
@@ -28,6 +28,7 @@ from oomdoctor.worker.lifetime import die_with_parent, leave, volunteer_for_the_
 from oomdoctor.worker.memory_limit import MemoryLimit
 from oomdoctor.worker.messages import (
     Answer,
+    DataRead,
     Digested,
     DigestModel,
     EstimateStep,
@@ -36,6 +37,7 @@ from oomdoctor.worker.messages import (
     Loaded,
     OutOfMemory,
     Ran,
+    ReadData,
     Refused,
     Request,
 )
@@ -56,6 +58,8 @@ class Server:
                 return Loaded()
             if isinstance(request, EstimateStep):
                 return self.estimates.estimate(request)
+            if isinstance(request, ReadData):
+                return DataRead(read_function(request.name, request.sys_path))
             assert self.trainer is not None
             if isinstance(request, GuessSize):
                 trainer = self.trainer

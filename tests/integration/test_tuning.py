@@ -80,7 +80,7 @@ def test_the_longest_sequence_decides_for_a_model_that_takes_any_length():
 
         return read
 
-    with pytest.raises(UsageError, match=r"input_shape=\(\.\.\., 4\), or with data="):
+    with pytest.raises(UsageError, match=r"input_shape=\(\.\.\., 4\) or data="):
         oomdoctor.suggest_batch_size(model, memory="64MiB")
     short = oomdoctor.suggest_batch_size(model, batches(64), memory="128MiB", max_batch_size=4096)
     long = oomdoctor.suggest_batch_size(model, batches(512), memory="128MiB", max_batch_size=4096)

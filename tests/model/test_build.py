@@ -78,9 +78,12 @@ def test_a_free_input_size_must_be_given_and_must_suit(built):
     with pytest.raises(UsageError, match="has no fixed size"):
         first_batch(model, spec, 2)
 
-    model, spec = built("any_size", input_shape=(8, 8))
-    with pytest.raises(UsageError, match=r"not \(8, 8\)"):
+    model, spec = built("any_size", input_shape=(8, 8, 4))
+    with pytest.raises(UsageError, match=r"not \(8, 8, 4\)"):
         first_batch(model, spec, 2)
+
+    model, spec = built("any_size", input_shape=(8, 8))
+    assert first_batch(model, spec, 2)[0].shape == (2, 8, 8, 3)
 
     model, spec = built("any_size", input_shape=(16, 12, 3))
     assert first_batch(model, spec, 2)[0].shape == (2, 16, 12, 3)

@@ -91,7 +91,7 @@ def test_an_uncompiled_model_is_trained_with_stated_assumptions(load, fit):
     trial = fit(16)
 
     assert trial.outcome == "fits"
-    assert any("measured with adam" in note for note in trial.notes)
+    assert any("taken to be adam" in note for note in trial.notes)
     assert any("sparse_categorical_crossentropy" in note for note in trial.notes)
 
 
