@@ -20,7 +20,7 @@ def value_of(node: Node, x: list[Tensor], dims: Dims) -> Value:
         return None
     try:
         return rule(node, x, dims)
-    except (Unknown, TypeError, ZeroDivisionError, IndexError):
+    except (Unknown, TypeError, ValueError, ZeroDivisionError, IndexError):
         return None
 
 

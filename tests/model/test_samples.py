@@ -111,7 +111,7 @@ def test_padded_and_ragged_batches_count_at_their_longest():
     import tensorflow as tf
 
     rows = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3, 4, 5], [6, 7]]))
-    assert read_samples(rows.ragged_batch(2)).tree == leaf((4,), "int32", 8)
+    assert read_samples(rows.ragged_batch(2)).tree == ["ragged", [4], "int32", 8, 1]
     dense = rows.map(lambda row: tf.ensure_shape(row, [None]))
     assert read_samples(dense.padded_batch(1)).tree == leaf((4,), "int32", 8)
 
