@@ -75,7 +75,8 @@ class Dump:
     @property
     def is_telling(self) -> bool:
         """Whether it holds anything to reason with."""
-        return self.in_use_bytes is not None or bool(self.chunks) or self.limit_bytes is not None
+        has_figures = self.in_use_bytes is not None or self.limit_bytes is not None
+        return has_figures or bool(self.chunks) or self.bar is not None
 
     @property
     def is_complete(self) -> bool:

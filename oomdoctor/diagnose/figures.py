@@ -18,7 +18,9 @@ from oomdoctor.diagnose.sizes import printed_bytes
 from oomdoctor.units import MIB
 
 _WORDS = ("memory", "mem", "rss", "ram")
-_ABOUT_MEMORY = re.compile(r"(?:memory|\bs?v?mem\b|mem_|max_?rss|\brss\b|\bram\b)", re.IGNORECASE)
+_ABOUT_MEMORY = re.compile(
+    r"(?:memory|\bs?v?mem\b|mem_|vmrss|vmhwm|max_?rss|\brss\b|\bram\b)", re.IGNORECASE
+)
 _NUMBER = re.compile(
     r"(?P<label>[^\d\n]{1,60}?)[ :=(~]{1,4}(?P<value>\d{1,15}(?:\.\d{1,12})?)"
     r"\s?(?P<unit>[kmgt]i?b\b|bytes\b|[kmg]\b|%)?",
@@ -38,7 +40,7 @@ _NOT_BYTES = re.compile(
 )
 _LEFT_OVER = re.compile(r"\b(?:free|available|avail)\b", re.IGNORECASE)
 _USED = re.compile(
-    r"used|usage|use\b|using|rss|current|percent|peak|max|resident|consum|allocated|process"
+    r"used|usage|use\b|using|rss|vmhwm|current|percent|peak|max|resident|consum|allocated|process"
     r"|memory|\bmem\b|\bram\b",
     re.IGNORECASE,
 )

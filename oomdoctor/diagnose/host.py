@@ -5,6 +5,7 @@ from __future__ import annotations
 from oomdoctor.diagnose.candidate import Candidate
 from oomdoctor.diagnose.events import Event, Log, places
 from oomdoctor.diagnose.figures import LEFT, Growth
+from oomdoctor.diagnose.request import Request
 from oomdoctor.diagnose.sizes import tensor_bytes
 from oomdoctor.units import MIB, format_bytes
 
@@ -13,9 +14,10 @@ SMALL_ARRAY_BYTES = 128 * MIB
 KILLS = ("kernel_kill", "memory_kill", "killed", "kernel_died")
 
 
-def host_candidates(log: Log, growth: Growth | None) -> list[Candidate]:
+def host_candidates(log: Log, request: Request, growth: Growth | None) -> list[Candidate]:
     """Return what may have happened to system memory."""
     found = [*_arrays(log), *_kills(log, growth), *_warnings(log), *_pipeline(log)]
+    found += _pipeline_failure(log, request)
     if growth is not None:
         found.append(_leak(log, growth))
     return found
@@ -120,6 +122,23 @@ def _pipeline(log: Log) -> list[Candidate]:
     )
     confidence = 0.61 if len(filling) > 1 else 0.55
     return [Candidate("pipeline_buffer", confidence, why, places(filling))]
+
+
+def _pipeline_failure(log: Log, request: Request) -> list[Candidate]:
+    """A buffer or a cache that leaves no RAM to the next allocation on the host."""
+    pinned = log.of("pinned_failure")
+    failed = [request.event] if request.event and request.is_on_host else pinned[:1]
+    if not failed:
+        return []
+    told = log.of("shuffle_filling", "shuffle_filled", "cache")
+    is_near = log.has("cache") or _is_filling(log, failed[0].line)
+    before = [event for event in told if event.line <= failed[0].line + 3]
+    if not before:
+        return []
+    kept = "cache" if before[-1].kind == "cache" else "shuffle buffer"
+    why = f"System RAM ran out: a {kept} keeps its elements there, and an allocation then failed."
+    evidence = places([*before[-2:], *failed], 4)
+    return [Candidate("pipeline_buffer", 0.93 if is_near else 0.5, why, evidence)]
 
 
 def _leak(log: Log, growth: Growth) -> Candidate:

@@ -16,7 +16,7 @@ from oomdoctor.diagnose.figures import Growth, find_growth
 from oomdoctor.diagnose.host import KILLS, array_bytes, host_candidates
 from oomdoctor.diagnose.meaning import Meaning, explain
 from oomdoctor.diagnose.reported import job_figures, xla_figures
-from oomdoctor.diagnose.request import Request, find_request
+from oomdoctor.diagnose.request import FAILURES, Request, find_request
 from oomdoctor.diagnose.stage import is_optimizer_state, stage_of
 from oomdoctor.diagnose.startup import startup_candidates
 from oomdoctor.facts import Diagnosis, OtherCause
@@ -54,7 +54,7 @@ def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
     candidates = [
         *device_candidates(log, request),
         *startup_candidates(log),
-        *host_candidates(log, growth),
+        *host_candidates(log, request, growth),
         *_nothing(log),
     ]
     ranked = sorted(candidates, key=lambda candidate: -candidate.confidence)
@@ -99,7 +99,7 @@ def _is_fatal(chosen: Candidate, log: Log) -> bool:
     """Whether the run ended of it, or will."""
     if chosen.cause in ("no_failure", "host_allocation_warning"):
         return False
-    return chosen.cause != "pipeline_buffer" or log.has(*KILLS)
+    return chosen.cause != "pipeline_buffer" or log.has(*KILLS, *FAILURES, "pinned_failure")
 
 
 def _alternatives(ranked: list[Candidate]) -> tuple[OtherCause, ...]:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from oomdoctor.diagnose.events import Dump, Frame, Log
+from oomdoctor.diagnose.layers import layer_of
 from oomdoctor.diagnose.request import Request
 from oomdoctor.diagnose.stage import creates_weights
 from oomdoctor.facts import MemoryMap
@@ -21,57 +22,6 @@ _LIBRARY = re.compile(
 )
 _CELL = re.compile(r"^<ipython-input-|[/\\]ipykernel_\d{1,9}[/\\]\d{1,20}\.py$")
 """The file that IPython and Jupyter give a cell."""
-_WRAPPERS = re.compile(
-    r"^(?:gradient_tape|gradients?|training|train_step|while|cond|body|loss|metrics|Adam\w*|SGD\w*"
-    r"|RMSprop\w*|optimizer\w*|StatefulPartitionedCall\w*|PartitionedCall\w*|replica_\d+|tower_\d+"
-    r"|GradientTape|import|map|scan|functional_\d+_1)$"
-)
-_NOT_A_LAYER = frozenset(
-    (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "div",
-        "convolution",
-        "moments",
-        "batchnorm",
-        "kernel",
-        "bias",
-        "gamma",
-        "beta",
-        "mean",
-        "variance",
-        "read",
-        "assign",
-        "zeros",
-        "ones",
-        "zeros_like",
-        "random_uniform",
-        "truncated_normal",
-        "initial_value",
-        "value",
-        "einsum",
-        "transpose",
-        "reshape",
-        "concat",
-        "stack",
-        "split",
-        "cast",
-        "square",
-        "sqrt",
-        "sum",
-        "max",
-        "min",
-        "matmul",
-        "softmax",
-        "gelu",
-        "dropout",
-        "normal",
-        "uniform",
-        "var_mean",
-    )
-)
 _WEIGHTS = re.compile(
     r"Backprop(?:Filter|Kernel)|Initializer|initializer|[Kk]ernel/|/Assign|random_uniform"
     r"|truncated_normal|RandomUniform|RandomStandardNormal|TruncatedNormal|AssignVariable"
@@ -115,28 +65,6 @@ def explain(log: Log, request: Request, batch_size: int | None = None) -> Meanin
         memory_map=_memory_map(request.dump),
         notes=tuple(notes),
     )
-
-
-def layer_of(op: str | None) -> str | None:
-    """Return the Keras layer that an op belongs to, by the op's name.
-
-    Example:
-        >>> layer_of("dual_encoder/model_1/conv2d_17/Relu_1")
-        'conv2d_17'
-        >>> layer_of("gradient_tape/sequential_1/dense_2/MatMul/MatMul")
-        'dense_2'
-    """
-    if not op:
-        return None
-    path = [part for part in op.split(" ")[0].strip("/").split("/") if part]
-    # The last part is the op itself; parts with a capital letter are ops too.
-    for part in reversed(path[:-1]):
-        name = re.sub(r"_grad$", "", part)
-        if _WRAPPERS.match(name) or re.sub(r"_\d+$", "", name) in _NOT_A_LAYER:
-            continue
-        if name[:1].isalpha() and not re.match(r"[A-Z][a-zA-Z]+(?:V\d)?(?:_\d+)?$", name):
-            return name
-    return None
 
 
 def is_weight(op: str | None) -> bool:

@@ -19,12 +19,6 @@ HOST = (
         r"array is too big; `arr\.size|maximum allowed (?:size|dimension) exceeded",
     ),
     known(
-        "memory_error",
-        "memoryerror|outofmemoryerror",
-        r"(?:^|[\s>#|:])(?:[a-z_]\w{0,40}\.){0,6}(?:_Array|Arrow|OutOf)?MemoryError(?:: |:?\s*$)",
-        unless="except memoryerror|raise memoryerror|except (|cuda",
-    ),
-    known(
         "allocation_failure",
         "bad_alloc|bad allocation|cannot allocate memory|can't allocate memory|not enough memory"
         "|paging file is too small|error code 1455|insufficient memory|cannot allocate vector"
@@ -32,12 +26,19 @@ HOST = (
         "|c error: out of memory|could not allocate memory|unable to allocate output",
         r"std::bad_alloc|bad allocation|cannot allocate memory"
         r"|(?:can't allocate memory|not enough memory): you tried to allocate (?P<n>\d{1,20})"
-        r"|not enough memory|paging file is too small|error code 1455|insufficient memory"
+        r"|not enough memory|paging file is too small|error code 1455"
+        r"|insufficient memory(?:\) failed to allocate (?P<n2>\d{1,20}) bytes)?"
         rf"|cannot allocate vector of size (?P<size>{SIZE})|llvm error: out of memory"
-        r"|failed to allocate (?P<n2>\d{1,20}) bytes in function|c error: out of memory"
+        r"|failed to allocate \d{1,20} bytes in function|c error: out of memory"
         r"|(?:m|re)alloc of size (?P<size2>\d{1,20}) failed|could not allocate memory"
         r"|unable to allocate output",
         unless="callbackerroroutofmemory",
+    ),
+    known(
+        "memory_error",
+        "memoryerror|outofmemoryerror",
+        r"(?:^|[\s>#|:])(?:[a-z_]\w{0,40}\.){0,6}(?:_Array|Arrow|OutOf)?MemoryError(?:: |:?\s*$)",
+        unless="except memoryerror|raise memoryerror|except (|cuda",
     ),
     # 1.x: "of system memory"; the logger prints it five times at most.
     known(
@@ -64,6 +65,7 @@ END = (
         "|perhaps out of|out-of-memory handler|memory was exceeded| out_of_me+|memory pressure"
         "|due to memory used|earlyoom|h_vmem",
         r"oom.kill event|oomkilled(?!\W{1,6}false)|state\W{1,6}out_of_memory| OUT_OF_ME\+"
+        r"|(?<!\w)OUT_OF_MEMORY[|\s]{1,20}\d{1,3}:\d"
         r"|exceeded (?:job|step|process)? ?memory limit"
         r"|term_memlimit|lsf memory usage limit|\bv?mem \w{1,20} exceeded limit"
         r"|exceeding memory limits|beyond (?:physical|virtual) memory limits"
@@ -144,17 +146,19 @@ LIMITS = (
         "due to memory used",
         r"due to memory used \((?P<used>\d{1,18})\) / total \((?P<limit>\d{1,18})\)",
     ),
-    known("memory_limit", "max memory", rf"^\s{{0,20}}max memory ?: {{1,9}}(?P<used>{SIZE})"),
+    known("memory_limit", "max memory", rf"^\s{{0,20}}max memory ?: {{1,60}}(?P<used>{SIZE})"),
     known(
         "memory_limit",
         "total requested memory",
-        rf"^\s{{0,20}}total requested memory ?: {{1,9}}(?P<limit>{SIZE})",
+        rf"^\s{{0,20}}total requested memory ?: {{1,60}}(?P<limit>{SIZE})",
     ),
     # `kubectl describe` lists limits and requests, each with a line for memory.
     known("pod_limits", "limits:", r"^\s{0,40}limits:\s{0,8}$"),
     known("pod_requests", "requests:", r"^\s{0,40}requests:\s{0,8}$"),
     known("pod_memory", "memory:", rf"^\s{{0,40}}memory: {{1,20}}(?P<size>{SIZE})\s{{0,8}}$"),
-    known("memory_limit", "was using", rf"was using (?P<used>{SIZE}), which exceeds"),
+    known(
+        "memory_limit", "was using", rf"was using (?P<used>{SIZE}), (?:which exceeds|request is)"
+    ),
 )
 
 OTHER = (

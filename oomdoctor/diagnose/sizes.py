@@ -76,6 +76,9 @@ def dtype_name(printed: str | None) -> str | None:
     """
     if not printed:
         return None
+    text = re.fullmatch(r"['\"]?[<>|=]?U(\d{1,9})['\"]?", printed)
+    if text:  # str in capitals, unsigned integers not
+        return f"u{text[1]}"
     name = printed.strip("'\"<>|=").removeprefix("DT_").lower()
     code = re.fullmatch(r"([fiu])([1248])", name)
     if code:

@@ -38,6 +38,11 @@ _STATE = re.compile(rf"(?:^|/)(?:{_OPTIMIZERS})(?:Optimizer)?(?:_\d{{1,6}})?(?:/
 """An op below the optimizer's own name: its slots and its update."""
 
 
+def is_optimizer_name(name: str) -> bool:
+    """Whether a scope has the name of an optimizer."""
+    return _STATE.fullmatch(name) is not None
+
+
 def creates_weights(log: Log, request: Request) -> bool:
     """Whether weights or optimizer state were being created, or loaded, when memory ran out."""
     if request.event is None:
