@@ -5,7 +5,8 @@ themselves are other people's text and stay where they are: save the program out
 `FOLDER/NAME.log`. Logs that are not in the folder are left out of the score.
 
 The labels were written before the code they judge was read. The sets are drawn by a hash of the
-address: `a` was looked at while the code was changed, `b` and `c` only after it.
+address: `a` was looked at while the code was changed, `b` and `c` only after it. `d` was collected when the
+code was done, and judged once before anything was changed for it.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def main() -> None:
     """Print what is wrong, log by log, then the totals of each set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", dest="only", choices=("a", "b", "c"))
+    parser.add_argument("--set", dest="only", choices=("a", "b", "c", "d"))
     options = parser.parse_args()
     with LABELS.open(newline="") as file:
         labels = [
