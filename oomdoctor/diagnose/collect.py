@@ -230,7 +230,7 @@ def _fields(groups: dict[str, str | None]) -> dict[str, Any]:
         fields["bytes"] = int(groups["kib"] or 0) * KIB
     elif size or used:
         fields["bytes"] = printed_bytes(size or used)
-        fields["is_rounded"] = not (size or used or "").strip().isdigit()
+        fields["is_rounded"] = not (size or used or "").rstrip("bB ").isdigit()
     if groups.get("mb"):
         fields["limit_bytes"] = int(groups["mb"] or 0) * MIB
     limit = groups.get("limitn") or groups.get("limit") or groups.get("limit2")

@@ -9,7 +9,7 @@ HOST = (
     known(
         "numpy_failure",
         "unable to allocate",
-        rf"unable to allocate (?:(?P<size>{SIZE}) for an )?array with shape "
+        rf"unable to allocate (?:(?P<size>{SIZE}) for an )?array with shape ?"
         r"\((?P<shape>[\d, ]{0,300})\)(?: and (?:data type|dtype) (?P<dtype>[^\s'\")]{1,40}))?"
         rf"|unable to allocate (?P<size2>{SIZE})",
     ),
@@ -63,7 +63,7 @@ END = (
         "oom-kill|oom_kill|oomkilled|out_of_memory|memory limit|memlimit|memory usage"
         "|exceeded limit|low on resource|available ram|more memory than|physical memory"
         "|perhaps out of|out-of-memory handler|memory was exceeded| out_of_me+|memory pressure"
-        "|due to memory used|earlyoom|h_vmem",
+        "|due to memory used|earlyoom|h_vmem|exceeding memory",
         r"oom.kill event|oomkilled(?!\W{1,6}false)|state\W{1,6}out_of_memory| OUT_OF_ME\+"
         r"|(?<!\w)OUT_OF_MEMORY[|\s]{1,20}\d{1,3}:\d"
         r"|exceeded (?:job|step|process)? ?memory limit"
@@ -121,8 +121,8 @@ LIMITS = (
     ),
     known(
         "memory_limit",
-        "physical memory used",
-        rf"(?P<used>{SIZE}) of (?P<limit>{SIZE}) physical memory used",
+        "physical memory used|virtual memory used",
+        rf"(?P<used>{SIZE}) of (?P<limit>{SIZE}) (?:physical|virtual) memory used",
     ),
     known(
         "memory_limit",
@@ -162,6 +162,12 @@ LIMITS = (
 )
 
 OTHER = (
+    known(
+        "proto_limit",
+        "2gb: |serialized size",
+        r"(?:size|limit) of 2GB: (?P<n>\d{1,20})"
+        r"|serialized size \((?P<n2>\d{1,20}) ?bytes\)[^\n]{0,60}larger than the limit",
+    ),
     known(
         "proto_limit",
         "2gb|2147483647|2gib|protobuf|too big",

@@ -37,6 +37,6 @@ ROOTS = (
     "pinned", "canceled future", "session crash", "preempt", "walltime", "low on resource",
     "available ram", "horovod", " dso", "of_me+", "fault", "not create", "perhaps",
     "requests:", "operator: ", "value=tensor<", "being cached", "is too big", "vmem",
-    "maximum allowed", "usage thresh", "was using", "cachedataset", "cache_dataset",
+    "maximum allowed", "usage thresh", "was using", "serialized", "cachedataset", "cache_dataset",
 )  # fmt: skip
 """Parts of words of which one is in every needle: most lines of a log have none."""

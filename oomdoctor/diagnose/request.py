@@ -69,11 +69,10 @@ def find_request(log: Log) -> Request:
     size, is_rounded = _size(event, header)
     device = event.device or _device(allocator) or (header.device if header else None)
     shape, dtype = event.shape, event.dtype
-    if shape is None and event.kind in ("dst_failure", "copy_failure"):
-        constant = _constant(log, event)
-        if constant is not None:
-            shape, dtype = constant.shape, constant.dtype
-            size, is_rounded = tensor_bytes(shape, dtype) or size, False
+    constant = _constant(log, size) if shape is None else None
+    if constant is not None:
+        shape, dtype = constant.shape, constant.dtype
+        size, is_rounded = tensor_bytes(shape, dtype) or size, False
     return Request(
         event=event,
         bytes=size,
@@ -100,10 +99,15 @@ def _in_use(log: Log, dump: Dump | None) -> int | None:
     return next((e.bytes for e in log.of("xla_hbm") if e.limit_bytes), None)
 
 
-def _constant(log: Log, event: Event) -> Event | None:
+def _constant(log: Log, size: int | None) -> Event | None:
     """The constant of a graph that could not be copied: 1.x names it after the error."""
-    after = [e for e in log.of("const_shape") if 0 <= e.line - event.line <= 3 and e.shape]
-    return after[0] if after else None
+    for failure in log.of("dst_failure", "copy_failure"):
+        for told in log.of("const_shape"):
+            exact = tensor_bytes(told.shape, told.dtype)
+            is_same = size is None or exact is None or abs(exact - size) <= 0.01 * exact
+            if 0 <= told.line - failure.line <= 3 and told.shape and is_same:
+                return told
+    return None
 
 
 def _telling(log: Log) -> Event | None:

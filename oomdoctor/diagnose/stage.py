@@ -18,6 +18,8 @@ _BUILDERS = (
     "add_variable",
     "add_optimizer_variables",
     "_create_slots",
+    "_init_from_args",
+    "default_variable_creator",
     "load_weights",
     "load_own_variables",
     "batch_set_value",
@@ -27,7 +29,7 @@ _LIBRARY = re.compile(
     r"(?:site|dist)-packages|[/\\]lib[/\\]python\d|[/\\](?:tensorflow|keras)[/\\](?:python|src)[/\\]"
 )
 _CREATED = re.compile(
-    r"/Initializer/|_initializer/|(?:^|/)Initializer|(?:^|/)(?:zeros|ones)(?:_\d{1,6})?$"
+    r"/Initializer/|_initializer/|(?:^|/)Initializer|/initial_value|(?:^|/)(?:zeros|ones)(?:_\d{1,6})?$"
     r"|/(?:truncated_normal|random_uniform|random_normal)/"
 )
 _OPTIMIZERS = (
