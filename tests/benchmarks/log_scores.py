@@ -4,9 +4,18 @@
 themselves are other people's text and stay where they are: save the program output of an address as
 `FOLDER/NAME.log`. Logs that are not in the folder are left out of the score.
 
-The labels were written before the code they judge was read. The sets are drawn by a hash of the
-address: `a` was looked at while the code was changed, `b` and `c` only after it. `d` was collected when the
-code was done, and judged once before anything was changed for it.
+Sets `a` to `c` were collected and labelled before the code was read, and drawn by a hash of the
+address: `a` was looked at while the code was changed, `b` and `c` only after it. `d` was collected
+when that was done. What each set scored at first sight (cause, remedy among the first three,
+fields), before anything was changed for it:
+
+    a    28/31   25/31   27/35    before the change
+    b    22/22   22/22   33/33
+    c    40/40   40/40   37/37
+    d    26/28   25/28   21/28
+
+There was no false alarm. The same person found the logs and wrote the code, who had read `b` and
+`c` while labelling them: `d` is the stricter test.
 """
 
 import argparse
