@@ -141,9 +141,12 @@ def _answer(kind: str = "train", batch_size: int = 32, trace: bool = False, **fi
 
 def _main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    import tensorflow as tf
+
     from oomdoctor.worker.devices import prepare_devices
 
-    prepare_devices(None, threads=1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # peaks are repeatable then
+    prepare_devices(None)
     print(json.dumps([_answer(**request) for request in json.loads(sys.argv[1])]))
 
 

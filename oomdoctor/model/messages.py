@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python or TensorFlow could not get memory."""
-    return type(error).__name__ in ("ResourceExhaustedError", "MemoryError")
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python or TensorFlow could not get memory, in one of its ways to say so."""
+    name, text = type(error).__name__, str(error)
+    return (
+        isinstance(error, MemoryError)
+        or name == "ResourceExhaustedError"
+        or (name == "InternalError" and ("Dst tensor is not initialized" in text or "OOM" in text))
+    )
 
 
-def oom_line(error: Exception) -> str:
+def oom_line(error: BaseException) -> str:
     """Return the sentence of an out-of-memory error that says what was asked for."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line.strip() for line in lines if "OOM when" in line), lines[0])[:500]

@@ -17,6 +17,7 @@ import warnings
 from typing import Any
 
 from oomdoctor.errors import UsageError
+from oomdoctor.model.messages import is_out_of_memory
 from oomdoctor.rescue.feeds import feed_of
 
 
@@ -63,7 +64,7 @@ def fit_with_rescue(
                 callbacks=[*own_callbacks, note],
                 **options,
             )
-        except Exception as error:  # TensorFlow's own types; told apart by what they say
+        except Exception as error:
             if not is_out_of_memory(error) or size // parts // 2 < min_batch_size:
                 raise
         else:
@@ -85,14 +86,6 @@ def fit_with_rescue(
             f"over {parts} of them, so {size // parts * parts} samples still make an update."
         )
         warnings.warn(done[-1], RescueWarning, stacklevel=3)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether TensorFlow says that memory ran out, in one of its ways."""
-    name, text = type(error).__name__, str(error)
-    return name == "ResourceExhaustedError" or (
-        name == "InternalError" and ("Dst tensor is not initialized" in text or "OOM" in text)
-    )
 
 
 def accumulate(model: Any, times: int) -> None:

@@ -5,13 +5,17 @@ Nothing of the model is loaded into the calling process, and what building it ta
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from oomdoctor.errors import InputError
 from oomdoctor.facts import Estimate, Workload
 from oomdoctor.model.samples import Samples
 from oomdoctor.model.spec import ModelSpec
-from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment_without_pool
+from oomdoctor.runner.process import (
+    Died,
+    Ending,
+    WorkerOwner,
+    WorkerProcess,
+    environment_without_pool,
+)
 from oomdoctor.runner.runner import checked
 from oomdoctor.units import format_bytes
 from oomdoctor.worker.messages import (
@@ -35,7 +39,7 @@ COMPILING_SECONDS = 3600
 that it uses (`xla.compiler`), so this only ends a process that hangs."""
 
 
-class Estimator:
+class Estimator(WorkerOwner):
     """A worker process that estimates one model after the other."""
 
     def __init__(self, *, ram_bytes: int | None = None) -> None:
@@ -45,24 +49,6 @@ class Estimator:
             ram_bytes: What building a model may take; None is no limit.
         """
         self._ram_bytes = ram_bytes
-        self._worker: WorkerProcess | None = None
-
-    def __enter__(self) -> Estimator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
 
     def estimate(
         self,

@@ -21,12 +21,16 @@ import threading
 import time
 import weakref
 from collections import deque
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.isolation import clean_environment, python_command
 from oomdoctor.worker.messages import Answer, Request
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LOG_BYTES = 64 * 1024
 """How much of what the worker writes is kept; an allocator's dump can be megabytes."""
@@ -72,6 +76,29 @@ class Died(Exception):
         super().__init__(message)
         self.log = log
         self.ending = ending
+
+
+class WorkerOwner:
+    """Has a worker process, or none yet, and leaves none behind."""
+
+    _worker: WorkerProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a worker; otherwise the next request starts a fresh one."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def close(self) -> None:
+        """End the worker and everything it started; the next request starts a fresh one."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
 
 class WorkerProcess:

@@ -14,11 +14,10 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from types import TracebackType
 
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.model.spec import ModelSpec
-from oomdoctor.runner.process import Died, Ending, WorkerProcess, environment
+from oomdoctor.runner.process import Died, Ending, WorkerOwner, WorkerProcess, environment
 from oomdoctor.units import GIB, MIB
 from oomdoctor.worker.messages import (
     Answer,
@@ -45,7 +44,7 @@ BESIDE_THE_POOL_BYTES = 4 * GIB
 Python and TensorFlow take 0.6 GiB of it."""
 
 
-class Runner:
+class Runner(WorkerOwner):
     """A worker process that measures steps of one model."""
 
     def __init__(
@@ -54,7 +53,6 @@ class Runner:
         *,
         limit_bytes: int | None = None,
         spare_bytes: int = 0,
-        threads: int = 0,
         deadline: float | None = None,
     ) -> None:
         """Describe the worker; it is started by the first request.
@@ -65,8 +63,6 @@ class Runner:
                 None is TensorFlow's own limit: 64 GiB on a CPU, the card on a GPU.
             spare_bytes: How much larger than the limit a CPU's pool is made, so that a size
                 that does not fit is known at once (see `memory_limit.py`). A GPU has no spare.
-            threads: Ops that may run at once. One makes peaks repeatable; 0 leaves it to
-                TensorFlow.
             deadline: When every request must be over, by `time.monotonic()`.
         """
         if limit_bytes is not None and limit_bytes < MIB:
@@ -74,37 +70,8 @@ class Runner:
         self.spec = spec
         self.limit_bytes = limit_bytes
         self.spare_bytes = 0 if limit_bytes is None else spare_bytes
-        self.threads = threads
         self.deadline = deadline
-        self._worker: WorkerProcess | None = None
         self._cannot_load: str | None = None
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @property
-    def is_started(self) -> bool:
-        """Whether there is a worker; otherwise the next request starts a fresh one."""
-        return self._worker is not None and self._worker.is_alive()
-
-    @property
-    def pid(self) -> int | None:
-        """The worker's process id, or None while there is none."""
-        return None if self._worker is None else self._worker.process.pid
-
-    def close(self) -> None:
-        """End the worker and everything it started; the next request starts a fresh one."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
 
     def fit(self, request: Fit) -> Trial:
         """Train one batch size and return what it held.
@@ -139,7 +106,7 @@ class Runner:
             self.close()  # what it leaves in memory would disturb the next one
         return trial
 
-    def guess_growth(self, limit_bytes: int) -> Guessed:
+    def guess(self, limit_bytes: int) -> Guessed:
         """Trace the step, and return what the estimate says of it near a limit."""
         try:
             answer = self._ask(GuessSize(limit_bytes))
@@ -179,7 +146,6 @@ class Runner:
             worker.folder,
             limit_bytes=self.limit_bytes,
             spare_bytes=self.spare_bytes,
-            threads=self.threads,
             ram_bytes=BESIDE_THE_POOL_BYTES if self.spec.is_file else None,
         )
         answer = worker.ask(load, self._seconds())

@@ -121,7 +121,7 @@ def _prepare(limit: Limit) -> None:
     try:
         if not tf.config.list_physical_devices("GPU") and _memory()["current"] > MIB:
             return
-        prepare_devices(limit.limit_bytes, threads=0)
+        prepare_devices(limit.limit_bytes)
     except RuntimeError:  # the test's module has started the GPU already
         return
     tf.config.experimental.reset_memory_stats(_device())

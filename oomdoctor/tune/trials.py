@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from types import TracebackType
 
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.runner.runner import Runner
-from oomdoctor.worker.messages import Fit, Guessed, Trial
+from oomdoctor.worker.messages import Fit, Trial
 
 EPOCHS, STEPS = 6, 4
 """Which ops overlap in threads is chance, and a small network took 170 MiB in one step and 299 in
@@ -26,7 +25,7 @@ GRACE_SECONDS = 2.0
 """What a worker needs to answer after its last step."""
 
 
-class Trials:
+class Trials(Runner):
     """Runs the batch sizes of one model under one budget."""
 
     reorders = True
@@ -42,33 +41,10 @@ class Trials:
             budget_bytes: What training may take.
             deadline: When everything must be over, by `time.monotonic()`.
         """
-        self._deadline = deadline
-        self._has_trained = False
-        self._runner = Runner(
-            spec,
-            limit_bytes=budget_bytes,
-            spare_bytes=_spare(budget_bytes),
-            deadline=deadline,
+        super().__init__(
+            spec, limit_bytes=budget_bytes, spare_bytes=_spare(budget_bytes), deadline=deadline
         )
-
-    def __enter__(self) -> Trials:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._runner.close()
-
-    def digest(self) -> str | None:
-        """Return a digest of the model and of the code behind it, or None if there is none."""
-        return self._runner.digest()
-
-    def guess(self, limit_bytes: int) -> Guessed:
-        """Return what the estimate says of steps near a limit."""
-        return self._runner.guess_growth(limit_bytes)
+        self._has_trained = False
 
     def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
         """Train a size under a limit.
@@ -80,7 +56,7 @@ class Trials:
             alone: Whether in a process in which no other size was trained.
         """
         if self._has_trained and alone:
-            self._runner.close()
+            self.close()
         self._has_trained = True
         request = Fit(
             batch_size,
@@ -89,15 +65,15 @@ class Trials:
             steps=STEPS,
             reorder=self.reorders,
             last=last,
-            seconds=self._seconds(),
+            seconds=self._seconds_to_train(),
             training_seconds=SECONDS,
         )
-        return self._runner.fit(request)
+        return self.fit(request)
 
-    def _seconds(self) -> float | None:
-        if self._deadline is None:
+    def _seconds_to_train(self) -> float | None:
+        if self.deadline is None:
             return None
-        return max(0.0, self._deadline - time.monotonic() - GRACE_SECONDS)
+        return max(0.0, self.deadline - time.monotonic() - GRACE_SECONDS)
 
 
 def _spare(budget_bytes: int) -> int:

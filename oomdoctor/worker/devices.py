@@ -11,15 +11,13 @@ FIRST_REGION_BYTES = 2 * MIB
 """What the allocator takes for the first small tensor; the rest of the limit is left for one."""
 
 
-def prepare_devices(limit_bytes: int | None, threads: int = 0) -> list[tuple[int, int]]:
-    """Set up threads and the device's memory; return the regions of a CPU's allocator.
+def prepare_devices(limit_bytes: int | None) -> list[tuple[int, int]]:
+    """Set up the device's memory; return the regions of a CPU's allocator.
 
     A CPU's limit was set in the environment, a GPU's is set here.
     """
     import tensorflow as tf
 
-    if threads > 0:
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
     for index, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         if index == 0 and limit_bytes is not None:
             limit = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // MIB)

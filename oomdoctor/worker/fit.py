@@ -17,7 +17,7 @@ from typing import Any
 from oomdoctor.errors import InputError, UsageError
 from oomdoctor.model import inputs
 from oomdoctor.model.batches import has_custom_step, make_batch, possible_batches
-from oomdoctor.model.messages import first_line, oom_line
+from oomdoctor.model.messages import first_line, is_out_of_memory, oom_line
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.devices import device_name, memory_info
 from oomdoctor.worker.memory_limit import MemoryLimit
@@ -27,7 +27,7 @@ LEAST_STEPS = 2
 """Steps that are run even if time is up: the first creates what later ones keep."""
 
 
-class NoRoom(Exception):
+class NoRoom(MemoryError):
     """A step waited for memory, which TensorFlow would have called an error ten seconds later."""
 
 
@@ -57,15 +57,15 @@ class Trainer:
 
     def fit(self, request: Fit) -> Trial:
         """Train a size and return what that held."""
-        import tensorflow as tf
-
         began = time.perf_counter()
         watch = _watch(self.limit, request, began)
         message, is_hopeless = None, False
         try:
             gc.collect()
             self.train(request, watch)
-        except (tf.errors.ResourceExhaustedError, NoRoom) as error:
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
             message, is_hopeless = oom_line(error), isinstance(error, ModelAlone)
         self.limit.stop_watching()
         gc.collect()
@@ -86,8 +86,6 @@ class Trainer:
 
     def train(self, request: Fit, watch: Any = None) -> None:
         """Train with what the model takes; the first time, try what it may take."""
-        import tensorflow as tf
-
         watch = watch or _watch(self.limit, request, time.perf_counter())
         size = -(-request.batch_size // self.spec.replicas)
         if self.feed is not None:
@@ -97,9 +95,9 @@ class Trainer:
         for feed in self._possible_feeds():
             try:
                 self._fit_with(feed, request, size, watch)
-            except (tf.errors.ResourceExhaustedError, NoRoom, UsageError):
-                raise
             except Exception as error:  # the user's code may raise anything
+                if is_out_of_memory(error) or isinstance(error, UsageError):
+                    raise
                 errors.append(error)
                 continue
             self.feed = feed
@@ -212,6 +210,9 @@ def _watch(limit: MemoryLimit, request: Fit, began: float) -> Any:
             self.peaks.append(memory_info("peak") - limit.reserved_bytes)
             if limit.was_exceeded:
                 raise NoRoom("An op waited for memory, and there was none.")
+            # A GPU, and a pool without spare, can hand out more than this trial's limit.
+            if request.limit_bytes is not None and self.peaks[-1] > request.limit_bytes:
+                raise NoRoom("The step took more than the limit.")
             if len(self.peaks) >= LEAST_STEPS and self.is_late():
                 self.model.stop_training = True
 

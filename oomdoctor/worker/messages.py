@@ -60,8 +60,6 @@ class Load(msgspec.Struct, tag=True):
     """What the device's allocator may hand out; None is TensorFlow's own limit."""
     spare_bytes: int = 0
     """How much larger than the limit a CPU's pool is made (`memory_limit.py`)."""
-    threads: int = 0
-    """Ops that may run at once; 0 leaves it to TensorFlow."""
     ram_bytes: int | None = None
     """What the process may take beside the pool; None is no limit."""
 

@@ -79,7 +79,7 @@ def _load(request: Load) -> Trainer:
     pool_bytes = request.limit_bytes
     if pool_bytes is not None:
         pool_bytes += request.spare_bytes
-    regions = prepare_devices(pool_bytes, request.threads)
+    regions = prepare_devices(pool_bytes)
     if request.ram_bytes is not None:
         cap_memory(request.ram_bytes + sum(size for _, size in regions))
     limit = MemoryLimit(regions if request.spare_bytes else ())

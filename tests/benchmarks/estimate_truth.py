@@ -76,7 +76,8 @@ def peaks_of(model: str, threads: int, batches: list[int]) -> dict[int, list[lis
     from oomdoctor.worker.devices import prepare_devices
 
     spec = ModelSpec(f"estimate_models:{model}", sys_path=(str(Path(__file__).parent),))
-    prepare_devices(None, threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    prepare_devices(None)
     step = Step(spec)
     found: dict[int, list[list[int]]] = {batch: [] for batch in batches}
     began = time.process_time()

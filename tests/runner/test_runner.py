@@ -28,6 +28,11 @@ def limited(spec_of):
         yield runner
 
 
+def pid_of(runner):
+    """Return the worker's process id, or None while there is none."""
+    return None if runner._worker is None else runner._worker.process.pid
+
+
 def is_running(pid):
     """Return whether a process is there and not a zombie."""
     try:
@@ -60,16 +65,16 @@ def test_running_out_of_memory_is_an_outcome_and_the_next_size_is_run(limited):
 
 def test_one_worker_serves_many_trials(limited):
     trials = [limited.fit(Fit(size)) for size in (4, 64, 16)]
-    pid = limited.pid
+    pid = pid_of(limited)
 
     assert limited.fit(Fit(8)).outcome == "fits"
-    assert limited.pid == pid
+    assert pid_of(limited) == pid
     peaks = [trial.peak_bytes for trial in trials]
     assert peaks[0] < peaks[2] < peaks[1]
 
 
 def test_the_estimate_says_where_to_look_first(limited):
-    guessed = limited.guess_growth(48 * MIB)
+    guessed = limited.guess(48 * MIB)
     size = (48 * MIB - guessed.fixed_bytes) // guessed.sample_bytes
 
     assert limited.fit(Fit(size)).peak_bytes == pytest.approx(48 * MIB, rel=0.25)
@@ -93,7 +98,7 @@ def test_it_is_an_outcome_too_where_the_user_has_turned_on_onednn(spec_of, monke
 
 def test_a_model_that_does_not_fit_alone_is_out_of_memory_and_has_no_guess(spec_of):
     with Runner(spec_of("four_mib"), limit_bytes=MIB, spare_bytes=MIB) as runner:
-        assert runner.guess_growth(MIB) == Guessed()
+        assert runner.guess(MIB) == Guessed()
         assert runner.fit(Fit(1)).outcome == "oom"
         assert runner.digest() is None
 
@@ -111,19 +116,19 @@ def test_what_is_wrong_with_a_model_is_one_error_and_no_process_is_left(spec_of)
     with Runner(spec_of("no_model")) as runner:
         with pytest.raises(InputError, match="not a Keras model"):
             runner.fit(Fit(1))
-        assert runner.pid is None
+        assert pid_of(runner) is None
 
 
 def test_death_is_an_outcome_and_the_next_trial_has_a_fresh_worker(spec_of):
     with Runner(spec_of("dense", data="measured_models:perilous_data")) as runner:
         killed = runner.fit(Fit(DIES_AT))
         after = runner.fit(Fit(4))
-        os.killpg(runner.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, runner.pid, os.WEXITED | os.WNOWAIT)
+        os.killpg(pid_of(runner), signal.SIGKILL)
+        os.waitid(os.P_PID, pid_of(runner), os.WEXITED | os.WNOWAIT)
         again = runner.fit(Fit(4))
         runner.deadline = time.monotonic() + 1
         hung = runner.fit(Fit(HANGS_AT))
-        gone = runner.pid
+        gone = pid_of(runner)
 
     assert (killed.outcome, killed.was_killed, killed.timed_out) == ("died", True, False)
     assert (after.outcome, again.outcome) == ("fits", "fits")
@@ -198,4 +203,4 @@ def test_arguments_are_checked_before_a_process_is_started(spec_of):
         runner.fit(Fit(0))
     with pytest.raises(UsageError, match="less than the least"):
         Runner(spec_of("dense"), limit_bytes=1)
-    assert runner.pid is None
+    assert pid_of(runner) is None

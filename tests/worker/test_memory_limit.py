@@ -24,9 +24,9 @@ def spared(spec_of):
 
 def test_what_waits_for_memory_does_not_fit_and_the_next_worker_is_a_fresh_one(spared):
     assert spared.fit(Fit(16, limit_bytes=LIMIT)).outcome == "fits"
-    pid = spared.pid
+    pid = spared._worker.process.pid
     assert spared.fit(Fit(32, limit_bytes=LIMIT)).outcome == "fits"
-    assert spared.pid == pid
+    assert spared._worker.process.pid == pid
 
     trial = spared.fit(Fit(600, limit_bytes=LIMIT))
 
@@ -34,7 +34,7 @@ def test_what_waits_for_memory_does_not_fit_and_the_next_worker_is_a_fresh_one(s
     assert "waited for memory" in trial.message
     assert not spared.is_started
     assert spared.fit(Fit(250, limit_bytes=LIMIT)).outcome == "fits"
-    assert spared.pid != pid
+    assert spared._worker.process.pid != pid
 
 
 def test_the_peak_of_a_step_that_waited_is_what_it_takes_with_more_memory(spared):
