@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from oomdoctor._optional import require
 from oomdoctor.api.conclude import must_be_positive
@@ -17,7 +18,6 @@ from oomdoctor.facts import Estimate, Gpu, Machine, Workload
 from oomdoctor.model.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from oomdoctor.model.samples import Samples
     from oomdoctor.runner.estimator import Estimator
     from oomdoctor.xla.cards import Card
     from oomdoctor.xla.program import Jit
@@ -84,8 +84,14 @@ def estimate_memory(
         return estimate(batch_size, jit=jit_of(jit), machine=target)[0]
 
 
-class Estimating(Protocol):
+@dataclass(frozen=True)
+class Estimating:
     """Estimates one model at any batch size."""
+
+    step: Callable[..., tuple[Estimate, Workload]]
+    """Takes the size, `jit`, `threads`, `card` and `brief`, as `Estimator.estimate` does."""
+    notes: tuple[str, ...] = ()
+    """What was found about the data."""
 
     def __call__(
         self,
@@ -97,6 +103,12 @@ class Estimating(Protocol):
         brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, and what is known of the model."""
+        must_be_positive(batch_size=batch_size)
+        card, note = _card_of(machine)
+        found, workload = self.step(batch_size, jit=jit, threads=threads, card=card, brief=brief)
+        found = _noted(found, note)
+        found = replace(found, notes=(*self.notes, *found.notes))
+        return found, replace(workload, batch_size=batch_size)
 
 
 @contextmanager
@@ -128,38 +140,18 @@ def estimating(
     if not isinstance(model, (str, os.PathLike)):
         samples = read_feed(**fed)
         fields = fields_of_spec(samples, fed["input_shape"])
-        yield _with_notes(_of_live_model(model, kind, given, fields), samples)
+        live = _of_live_model(model, kind, given, fields)
+        yield replace(live, notes=samples.notes if samples else ())
         return
     from oomdoctor.runner.estimator import Estimator
 
-    own = None if estimator is not None else Estimator(ram_bytes=ram_to_build_in())
-    used = estimator or own
-    assert used is not None
-
-    def estimate(
-        batch_size: int,
-        *,
-        jit: Jit = "auto",
-        threads: int | None = None,
-        machine: Machine | None = None,
-        brief: bool = False,
-    ) -> tuple[Estimate, Workload]:
-        must_be_positive(batch_size=batch_size)
-        card, note = _card_of(machine)
-        found, workload = used.estimate(
-            spec, batch_size, kind=kind, jit=jit, threads=threads, card=card, brief=brief
-        )
-        return _noted(found, note), replace(workload, batch_size=batch_size)
-
-    try:
+    with nullcontext(estimator) if estimator else Estimator(ram_bytes=ram_to_build_in()) as used:
         samples = read_feed(**fed, estimator=used)
         spec = spec_of(model, **given, **fields_of_spec(samples, fed["input_shape"]))
         if folder is not None and spec.sys_path:
             spec = replace(spec, sys_path=(folder, *spec.sys_path))
-        yield _with_notes(estimate, samples)
-    finally:
-        if own is not None:
-            own.close()
+        notes = samples.notes if samples else ()
+        yield Estimating(partial(used.estimate, spec, kind=kind), notes)
 
 
 def _check_effects(kind: str, given: dict[str, Any]) -> None:
@@ -171,18 +163,6 @@ def _check_effects(kind: str, given: dict[str, Any]) -> None:
                 f"{name}= (on the command line: --{name}) has no effect with kind={kind}: leave it "
                 "out."
             )
-
-
-def _with_notes(estimate: Estimating, samples: Samples | None) -> Estimating:
-    """Add what was found about the data."""
-    if samples is None or not samples.notes:
-        return estimate
-
-    def noted(batch_size: int, **options: Any) -> tuple[Estimate, Workload]:
-        found, workload = estimate(batch_size, **options)
-        return replace(found, notes=(*samples.notes, *found.notes)), workload
-
-    return noted
 
 
 def _of_live_model(
@@ -217,19 +197,11 @@ def _of_live_model(
         traced = trace_step(model, kind=kind, spec=spec)
 
     def estimate(
-        batch_size: int,
-        *,
-        jit: Jit = "auto",
-        threads: int | None = None,
-        machine: Machine | None = None,
-        brief: bool = False,
+        batch_size: int, *, jit: Jit, threads: int | None, card: Card | None, brief: bool
     ) -> tuple[Estimate, Workload]:
-        must_be_positive(batch_size=batch_size)
-        workload = replace(traced.workload, batch_size=batch_size)
         simulation = Simulation(traced, threads=threads)
-        card, note = _card_of(machine)
         if card is None:
-            return simulate(simulation, batch_size, jit=jit == "on"), workload
+            return simulate(simulation, batch_size, jit=jit == "on"), traced.workload
 
         def lower() -> Lowered:
             with settings_kept(), lowering(model, kind=kind, spec=spec) as step:
@@ -247,9 +219,9 @@ def _of_live_model(
             missing=missing,
             brief=brief,
         )
-        return _noted(found, note), workload
+        return found, traced.workload
 
-    return estimate
+    return Estimating(estimate)
 
 
 def jit_of(value: Any) -> Jit:

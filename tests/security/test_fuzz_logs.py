@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from oomdoctor import _kept
 from oomdoctor.api import explain_error
 from oomdoctor.api.run import compare_runs, report_on
 from oomdoctor.diagnose.redact import redact_text
@@ -175,7 +176,7 @@ def fuzz_cache(chance, folder):
     known = Tuning(batch_size=8, peak_bytes=10, budget_bytes=20, target_bytes=19, trials=(trial,))
     os.environ["XDG_CACHE_HOME"] = str(folder)
     cache.keep(question, known)
-    path = cache.folder() / f"{question}.json"
+    path = _kept.folder("tune") / f"{question}.json"
     entry = json.loads(path.read_bytes())
     place = chance.choice((entry, entry["tuning"], entry["tuning"]["trials"][0]))
     values = (0, -1, 2**70, 1e400, None, "", "\x1b[2J", [], {}, True, "fits", 16)

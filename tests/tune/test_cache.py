@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from oomdoctor import _kept
 from oomdoctor.facts import SizeTrial, Tuning
 from oomdoctor.tune import cache
 
@@ -84,7 +85,7 @@ def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_the_oldest_go_when_there_are_too_many(home, monkeypatch):
-    monkeypatch.setattr(cache, "MAX_FILES", 3)
+    monkeypatch.setattr(_kept, "MAX_FILES", 3)
     for number in range(5):
         cache.keep(f"question{number}", answer())
         os.utime(home / f"question{number}.json", (number, number))

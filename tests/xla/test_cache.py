@@ -7,6 +7,7 @@ import os
 import msgspec
 import pytest
 
+from oomdoctor import _kept
 from oomdoctor.xla import cache
 from oomdoctor.xla.buffers import Assignment, Buffer
 from oomdoctor.xla.cards import find_card
@@ -71,7 +72,7 @@ def test_another_question_is_not_answered(changes):
 
 
 def _path():
-    return cache.folder() / f"{_question()}.json"
+    return _kept.folder("xla") / f"{_question()}.json"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +121,12 @@ def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path):
 
 
 def test_the_oldest_go(monkeypatch):
-    monkeypatch.setattr(cache, "MAX_FILES", 3)
+    monkeypatch.setattr(_kept, "MAX_FILES", 3)
     for number in range(6):
         cache.keep(_question(hlo=bytes([number])), _compiled())
-        os.utime(cache.folder() / f"{_question(hlo=bytes([number]))}.json", (number, number))
+        os.utime(_kept.folder("xla") / f"{_question(hlo=bytes([number]))}.json", (number, number))
 
-    assert len(list(cache.folder().iterdir())) == 3
+    assert len(list(_kept.folder("xla").iterdir())) == 3
     assert cache.find(_question(hlo=bytes([5]))) is not None
     assert cache.find(_question(hlo=bytes([0]))) is None
 
