@@ -208,7 +208,7 @@ def tune_report(
         question = question_of(spec, wanted, trials.digest) if options.cache else None
         found: Any = None if question is None else found_before(question, wanted)
         if found is None:
-            found = tune(trials, wanted, deadline=deadline, watch=watch)
+            found = tune(trials, wanted, began=began, deadline=deadline, watch=watch)
             # What was cut short may be found in full another time.
             if question is not None and isinstance(found, Tuning) and found.limited_by != "time":
                 keep(question, found)
@@ -287,10 +287,14 @@ def _failure(
     """Return the error that says why there is no answer."""
     tried = [trial.batch_size for trial in failed.trials]
     if failed.out_of_time and not failed.is_hopeless:
-        so_far = f" ({min(tried)} samples do not)" if tried else ""
+        so_far = (
+            f"a batch of {min(tried)} does not fit, and there was no time for a smaller one"
+            if tried
+            else "starting TensorFlow, building the model and two training steps take longer"
+        )
         return UsageError(
-            f"No batch size that fits was found within {options.max_seconds:g} s{so_far}: allow "
-            "more with max_seconds= (on the command line: --time)."
+            f"No batch size was found within {options.max_seconds:g} s: {so_far}. Allow more time "
+            "with max_seconds= (--time)."
         )
     if not tried:
         return UsageError("No batch size is between the smallest and the largest allowed.")

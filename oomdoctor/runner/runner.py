@@ -73,8 +73,12 @@ class Runner(WorkerOwner):
         self.deadline = deadline
         self._cannot_load: str | None = None
 
-    def fit(self, request: Fit) -> Trial:
+    def fit(self, request: Fit, seconds: float | None = None) -> Trial:
         """Train one batch size and return what it held.
+
+        Args:
+            request: The size.
+            seconds: After so long it is ended; None is at the deadline.
 
         Raises:
             InputError: The model cannot be loaded or its step cannot be run.
@@ -85,7 +89,7 @@ class Runner(WorkerOwner):
             raise UsageError(f"A batch holds at least one sample, not {size}.")
         began = time.monotonic()
         try:
-            answer = self._ask(request)
+            answer = self._ask(request, seconds)
         except Died as died:
             outcome: Outcome = "oom" if died.ending is Ending.OUT_OF_MEMORY else "died"
             return Trial(
@@ -125,14 +129,15 @@ class Runner(WorkerOwner):
             return None
         return answer.digest if isinstance(answer, Digested) else None
 
-    def _ask(self, request: Request) -> Answer:
+    def _ask(self, request: Request, seconds: float | None = None) -> Answer:
         """Have a worker that has loaded the model, and ask it."""
         with self._closed_on_failure():
             worker = self._started()
             if self._cannot_load is not None:
                 return OutOfMemory(self._cannot_load)
             worker.forget_log()
-            return checked(worker.ask(request, self._seconds()))
+            left = self._seconds()
+            return checked(worker.ask(request, left if seconds is None else min(left, seconds)))
 
     def _started(self) -> WorkerProcess:
         if self._worker is not None and self.is_started:

@@ -8,7 +8,6 @@ CPU the pool is larger than the budget, so that a size that does not fit is know
 from __future__ import annotations
 
 import os
-import time
 
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.runner.runner import Runner
@@ -46,7 +45,16 @@ class Trials(Runner):
         )
         self._has_trained = False
 
-    def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
+    def run(
+        self,
+        batch_size: int,
+        *,
+        limit_bytes: int,
+        last: int = 0,
+        alone: bool = True,
+        brief: bool = False,
+        seconds: float | None = None,
+    ) -> Trial:
         """Train a size under a limit.
 
         Args:
@@ -54,6 +62,8 @@ class Trials(Runner):
             limit_bytes: What the allocator may hand out.
             last: Samples in the last batch of an epoch; 0 if that is not known.
             alone: Whether in a process in which no other size was trained.
+            brief: Whether a few steps will do.
+            seconds: When it is ended, once the worker is ready; None is at the deadline.
         """
         if self._has_trained and alone:
             self.close()
@@ -61,19 +71,14 @@ class Trials(Runner):
         request = Fit(
             batch_size,
             limit_bytes=limit_bytes,
-            epochs=EPOCHS,
-            steps=STEPS,
+            epochs=1 if brief else EPOCHS,
+            steps=2 if brief else STEPS,
             reorder=self.reorders,
             last=last,
-            seconds=self._seconds_to_train(),
+            seconds=None if seconds is None else max(0.0, seconds - GRACE_SECONDS),
             training_seconds=SECONDS,
         )
-        return self.fit(request)
-
-    def _seconds_to_train(self) -> float | None:
-        if self.deadline is None:
-            return None
-        return max(0.0, self.deadline - time.monotonic() - GRACE_SECONDS)
+        return self.fit(request, seconds)
 
 
 def _spare(budget_bytes: int) -> int:

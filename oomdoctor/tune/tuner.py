@@ -43,6 +43,18 @@ one that is copied."""
 LEAST_PEAKS = 4
 """Of fewer steps the highest peak counts."""
 
+SHORT_PART = 0.25
+"""If this part of the time is over before anything was trained, small sizes come first. An idle
+machine takes a tenth of 60 seconds to start TensorFlow and to trace a small network, and one with a
+load of 13 almost half."""
+
+SMALL_PART = 16
+"""The first of the small sizes is this part of the size that the search would begin with."""
+
+STEPS_OF_A_TRIAL = 4
+"""So many steps of the next size must fit into the time that is left: two are run at least, and the
+first one is slow."""
+
 NEAR_FASTEST = 0.95
 """A size this close to the best is as good as the best."""
 
@@ -61,8 +73,17 @@ class Machine(Protocol):
     def guess(self, limit_bytes: int) -> Guessed:
         """Return roughly the bytes of any batch and those of each sample near a limit."""
 
-    def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
-        """Train a size with `fit` under a limit, alone in its process or after others."""
+    def run(
+        self,
+        batch_size: int,
+        *,
+        limit_bytes: int,
+        last: int = 0,
+        alone: bool = True,
+        brief: bool = False,
+        seconds: float | None = None,
+    ) -> Trial:
+        """Train a size with `fit` under a limit; `tune.trials` says what the rest means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +119,7 @@ def tune(
     machine: Machine,
     wanted: Wanted,
     *,
+    began: float | None = None,
     deadline: float | None = None,
     watch: Watch | None = None,
 ) -> Tuning | Failed:
@@ -106,20 +128,25 @@ def tune(
     Args:
         machine: Runs the sizes.
         wanted: What is looked for.
-        deadline: When the search ends with the largest size run so far, by `time.monotonic()`.
+        began: When the clock was started, by `time.monotonic()`; None is now.
+        deadline: When the search ends with the largest size run so far.
         watch: Called with each trial as it ends.
     """
-    return _Tuner(machine, wanted, deadline, watch).tune()
+    began = time.monotonic() if began is None else began
+    return _Tuner(machine, wanted, began, deadline, watch).tune()
 
 
 @dataclass
 class _Tuner:
     machine: Machine
     wanted: Wanted
+    began: float
     deadline: float | None
     watch: Watch | None
     trials: list[SizeTrial] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    small: list[Run] = field(default_factory=list)
+    """What was run in case time ends. The search goes by `runs` alone."""
     peaks: dict[int, int] = field(default_factory=dict)
     speeds: dict[int, float] = field(default_factory=dict)
     fixed_bytes: int = 0
@@ -155,15 +182,62 @@ class _Tuner:
 
     def _search(self, guess: int) -> int | None:
         """Return the largest size that fits, of those that were run."""
+        first = next_size([], self._goal(), guess=guess)
+        if first is not None and self._is_short_of_time():
+            self._run_small_ones(first)
         while len(self.trials) < MAX_TRIALS and not self._is_late():
             held = self.held_bytes or self.fixed_bytes
             size = next_size(self.runs, self._goal(), guess=guess, held_bytes=held)
             if size is None:
                 break
-            self.is_hopeless = self._run(size).is_hopeless
-            if self.is_hopeless:
+            # As long as nothing fits, half of the time is kept for a smaller size.
+            part = 0.5 if self._fitting() is None else 1.0
+            alone = bool(self.runs) or not self.small  # there is no time for another process
+            trial = self._run(size, alone=alone, seconds=self._left(part))
+            if trial.is_hopeless:
+                self.is_hopeless = True
                 return None
-        return largest(self.runs)
+            if trial.timed_out:
+                if self._fitting() is None:
+                    self._run_small_ones(size)
+                self.out_of_time = True
+        return self._fitting()
+
+    def _run_small_ones(self, first: int) -> None:
+        """Train small sizes in the process that is there, each as large as time allows.
+
+        One of them is the answer if `first` does not end in time.
+        """
+        goal = self._goal()
+        size = first // SMALL_PART
+        while True:
+            size = max(size // goal.multiple_of, goal.first) * goal.multiple_of
+            if size >= first or self._is_late():
+                return
+            trial = self._run(size, alone=False, brief=True, seconds=self._left())
+            if trial.outcome != "fits" or not trial.step_seconds:
+                return
+            self.small, self.runs = [*self.small, *self.runs], []
+            steps = (self._left() or 0.0) / trial.step_seconds
+            if steps < 2 * STEPS_OF_A_TRIAL:
+                self.out_of_time = True
+                return
+            size = int(min(first, size * steps / STEPS_OF_A_TRIAL))
+
+    def _fitting(self) -> int | None:
+        return largest([*self.small, *self.runs])
+
+    def _left(self, part: float = 1.0) -> float | None:
+        """Return a part of the seconds that are left, or None if there is no end."""
+        if self.deadline is None:
+            return None
+        return part * max(0.0, self.deadline - time.monotonic())
+
+    def _is_short_of_time(self) -> bool:
+        left = self._left()
+        if self.deadline is None or left is None:
+            return False
+        return left < (1 - SHORT_PART) * (self.deadline - self.began)
 
     def _guess(self) -> int:
         target = self._goal().target_bytes
@@ -176,14 +250,17 @@ class _Tuner:
         self.fixed_bytes = max(0, fixed)
         return max(1, (self._goal().target_bytes - fixed) // each)
 
-    def _run(self, size: int, *, alone: bool = True) -> Trial:
+    def _run(
+        self, size: int, *, alone: bool, brief: bool = False, seconds: float | None = None
+    ) -> Trial:
         """Run a size and keep what it showed."""
         began, limit = time.monotonic(), self._goal().target_bytes
         last = (self.wanted.samples or 0) % size
-        trial = self.machine.run(size, limit_bytes=limit, last=last, alone=alone)
+        trial = self.machine.run(
+            size, limit_bytes=limit, last=last, alone=alone, brief=brief, seconds=seconds
+        )
         fits = trial.outcome == "fits"
         if trial.timed_out:
-            self.out_of_time = True
             return trial
         self.runs.append(Run(batch_size=size, fits=fits, peak_bytes=_leading_peak(trial)))
         if fits and trial.peak_bytes is not None:
@@ -258,7 +335,9 @@ class _Tuner:
             size = max(size // 2 // goal.multiple_of, goal.first) * goal.multiple_of
             if size in self.speeds or self._is_late():
                 break
-            self._run(size, alone=False)  # it is smaller than one that fits
+            # It is smaller than one that fits, so it needs no process of its own.
+            if self._run(size, alone=False, seconds=self._left()).timed_out:
+                break
         speeds = {size: speed for size, speed in self.speeds.items() if size <= found}
         if not speeds:
             return found, limited_by

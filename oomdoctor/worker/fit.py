@@ -77,7 +77,7 @@ class Trainer:
             batch_bytes=watch.batch_bytes,
             step_peaks=tuple(watch.peaks),
             seconds=time.perf_counter() - began,
-            step_seconds=min(watch.seconds[1:] or watch.seconds, default=None),
+            step_seconds=min(watch.whole[1:] or watch.whole, default=None),
             device=device_name(),
             message=message,
             is_hopeless=is_hopeless,
@@ -192,6 +192,8 @@ def _watch(limit: MemoryLimit, request: Fit, began: float) -> Any:
             super().__init__()
             self.peaks: list[int] = []
             self.seconds: list[float] = []
+            self.whole: list[float] = []
+            """Seconds of steps that had a whole batch: the last one of an epoch is faster."""
             self.batch_bytes: int | None = None
             self.started = 0.0
 
@@ -207,6 +209,8 @@ def _watch(limit: MemoryLimit, request: Fit, began: float) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             limit.stop_watching()
             self.seconds.append(time.perf_counter() - self.started)
+            if batch < request.steps:
+                self.whole.append(self.seconds[-1])
             self.peaks.append(memory_info("peak") - limit.reserved_bytes)
             if limit.was_exceeded:
                 raise NoRoom("An op waited for memory, and there was none.")

@@ -36,7 +36,7 @@ class Trial:
     step_peaks: tuple[int, ...] = ()
     seconds: float | None = None
     step_seconds: float | None = None
-    """The fastest step from the second on."""
+    """The fastest step with a whole batch, from the second on."""
     device: str | None = None
     message: str | None = None
     log: str | None = None

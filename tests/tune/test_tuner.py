@@ -8,6 +8,7 @@ import pytest
 
 import oomdoctor.api  # noqa: F401 - it says how values show themselves
 from oomdoctor.facts import Tuning
+from oomdoctor.tune import tuner
 from oomdoctor.tune.batch_size import BatchSize
 from oomdoctor.tune.tuner import MAX_TRIALS, Failed, Wanted, tune
 from oomdoctor.worker.messages import Guessed, Trial
@@ -39,7 +40,7 @@ class Line:
     def guess(self, limit_bytes):
         return self.guessed
 
-    def run(self, size, *, limit_bytes, last=0, alone=True):
+    def run(self, size, *, limit_bytes, last=0, alone=True, brief=False, seconds=None):
         self.limits.append(limit_bytes)
         self.lasts.append(last)
         if not alone:
@@ -161,15 +162,116 @@ def test_when_time_is_up_the_largest_size_that_was_run_is_the_answer():
     assert (found.batch_size, found.limited_by) == (51, "time")
 
 
-@pytest.mark.parametrize(("hangs_at", "answer"), [(51, None), (81, 51)])
+@pytest.mark.parametrize(("hangs_at", "answer"), [(51, 3), (81, 51)])
 def test_a_trial_that_is_cut_off_says_nothing_about_memory(hangs_at, answer):
     found = tune(Line(hangs_at=hangs_at), Wanted(budget_bytes=BUDGET))
 
     assert hangs_at not in sizes(found)
-    if answer is None:
-        assert found == Failed((), out_of_time=True)
-    else:
-        assert (found.batch_size, found.limited_by) == (answer, "time")
+    assert (found.batch_size, found.limited_by) == (answer, "time")
+
+
+class Clock:
+    """Time that passes only when a machine says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Timed(Line):
+    """A machine that needs a while to start a process, and for each sample of a step."""
+
+    def __init__(self, clock, *, start, sample_seconds, deadline, **line):
+        super().__init__(guess=(100 * MIB, 10 * MIB), **line)
+        self.clock, self.start, self.sample_seconds = clock, start, sample_seconds
+        self.deadline = deadline
+        self.is_running = False
+
+    def begin(self):
+        self.clock.now += 0 if self.is_running else self.start
+        self.is_running = True
+
+    def guess(self, limit_bytes):
+        self.begin()
+        return super().guess(limit_bytes)
+
+    def run(self, size, *, alone=True, brief=False, seconds=None, **how):
+        self.is_running = self.is_running and not (alone and self.limits)
+        self.begin()
+        step = size * self.sample_seconds
+        left = min(seconds, self.deadline - self.clock.now)
+        if 2 * step > left:
+            self.clock.now += max(0, left)
+            self.is_running = False
+            self.limits.append(None)
+            return Trial(size, "died", timed_out=True)
+        self.clock.now += max(2 * step, min(left, (3 if brief else 24) * step))
+        return replace(super().run(size, alone=alone, **how), step_seconds=step)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(tuner, "time", clock)
+    return clock
+
+
+def within_time(machine):
+    found = tune(machine, Wanted(budget_bytes=BUDGET), deadline=machine.deadline)
+    # To start a process takes as long as it takes; a real one is ended at the deadline.
+    assert machine.clock.now <= machine.deadline + machine.start
+    return found
+
+
+def test_a_machine_with_time_runs_no_small_sizes(clock):
+    machine = Timed(clock, start=6, sample_seconds=0.01, deadline=60)
+
+    assert sizes(within_time(machine)) == [68, 82]
+
+
+def test_a_machine_that_starts_slowly_runs_small_sizes_first(clock):
+    machine = Timed(clock, start=10, sample_seconds=0.001, deadline=20)
+    found = within_time(machine)
+
+    assert sizes(found) == [4, 68]
+    assert machine.shared == [4, 68]  # no second process, which would take half of the time
+    assert (found.batch_size, found.limited_by) == (68, "time")
+
+
+def test_a_size_whose_steps_would_not_end_in_time_is_not_begun(clock):
+    machine = Timed(clock, start=16, sample_seconds=0.03, deadline=20)
+    found = within_time(machine)
+
+    # Steps of 4 samples take 0.12 s, and those of 30 would take 0.9 s: there is time for them, and
+    # for nothing larger.
+    assert sizes(found) == [4, 30]
+    assert (found.batch_size, found.limited_by) == (30, "time")
+
+
+def test_a_first_size_that_takes_too_long_leaves_time_for_a_smaller_one(clock):
+    machine = Timed(clock, start=6, sample_seconds=0.5, deadline=60)
+    found = within_time(machine)
+
+    # 68 samples take 34 s for a step: they are given up after 27 s.
+    assert 4 <= found.batch_size < 34
+    assert found.limited_by == "time"
+    assert set(outcomes(found)) == {"fits"}
+
+
+def test_no_answer_if_not_even_a_small_size_ends_in_time(clock):
+    machine = Timed(clock, start=19, sample_seconds=1, deadline=20)
+
+    assert within_time(machine) == Failed((), out_of_time=True)
+
+
+def test_a_small_size_that_does_not_fit_leads_on_down(clock):
+    machine = Timed(clock, start=10, sample_seconds=0.001, each=300, deadline=30)
+    found = within_time(machine)
+
+    assert sizes(found)[0] == 4
+    assert found.batch_size in (1, 2)
 
 
 def test_a_maximum_is_named_as_what_limits():
