@@ -1,4 +1,4 @@
-"""Train on after an out-of-memory error."""
+"""Continue training after an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def fit_with_rescue(
     min_batch_size: int = 1,
     **options: Any,
 ) -> Any:
-    """Train as `model.fit` does, and go on with smaller batches when memory runs out.
+    """Train as `model.fit` does, and continue with smaller batches after an out-of-memory error.
 
-    The epoch that failed is run again from its start: weights and the optimizer's state are put
-    back, the batch is halved, and gradients are summed over twice as many batches, so that each
-    update still sees as many samples. A `RescueWarning` says what was done.
+    The epoch that failed restarts: weights and optimizer state are restored, the batch size is
+    halved, and gradients are accumulated over twice as many batches, so each update still uses as
+    many samples. A `RescueWarning` says what changed.
 
     Example:
         >>> import oomdoctor
@@ -34,14 +34,14 @@ def fit_with_rescue(
         model: A compiled Keras model.
         x: Arrays, a batched `tf.data.Dataset`, or a `PyDataset`.
         y: Targets, where `x` is arrays.
-        batch_size: Samples of an update; 32 by default, as in `fit`.
+        batch_size: Samples per update; 32 by default, as in `fit`.
         epochs: As in `fit`.
         initial_epoch: As in `fit`.
-        min_batch_size: Batches are never made smaller than this; the error is raised then.
-        **options: Everything else that `fit` takes.
+        min_batch_size: Smallest batch size to try. Below it the error is raised.
+        **options: Further arguments of `fit`.
 
     Returns:
-        The `History` of all epochs; its `rescues` are sentences on what was changed.
+        The `History` of all epochs. Its attribute `rescues` lists what changed, in sentences.
     """
     must_be_positive(batch_size=batch_size, epochs=epochs, min_batch_size=min_batch_size)
     require("tensorflow", extra="tensorflow", purpose="to train")

@@ -212,6 +212,8 @@ def tune_report(
             # What was cut short may be found in full another time.
             if question is not None and isinstance(found, Tuning) and found.limited_by != "time":
                 keep(question, found)
+    if options.memory is not None:
+        machine = probe_machine(machine=machine, vram=wanted.budget_bytes)  # what was emulated
     workload = Workload(model=spec.source, replicas=options.replicas, precision=spec.precision)
     facts = Facts(machine=machine, workload=workload, versions=installed())
     if not isinstance(found, Tuning):
@@ -239,10 +241,10 @@ def _check(options: TuneOptions) -> None:
         raise UsageError(f"{options.objective!r} is not an objective: use one of {known}.")
     margin = options.margin
     if margin is not None and not 0 <= margin < 1:
-        raise UsageError(f"A margin is a part of the memory, from 0 to below 1: {margin} is not.")
+        raise UsageError(f"margin= must be at least 0 and less than 1, not {margin}.")
     seconds = options.max_seconds
     if seconds is not None and not seconds > 0:
-        raise UsageError(f"A search needs some time: {seconds} s is none.")
+        raise UsageError(f"max_seconds= must be positive, not {seconds}.")
 
 
 def _wanted(options: TuneOptions, machine: Machine, samples: Any) -> Any:
@@ -269,10 +271,10 @@ def _budget(memory: Size | None, machine: Machine) -> int:
     if machine.gpus:
         usable = machine.usable_vram_bytes
         if usable is None:
-            raise UsageError("The GPU does not say how much memory is free: give memory=, --vram.")
+            raise UsageError("The GPU does not report its free memory: pass memory= (--vram).")
         return _rounded(usable)
     if machine.ram.available_bytes is None:
-        raise UsageError("How much memory is free is not known: give memory=, or --vram.")
+        raise UsageError("Free RAM is unknown: pass memory= (--vram).")
     return _rounded(int(machine.ram.available_bytes * HOST_SHARE))
 
 
@@ -288,21 +290,23 @@ def _failure(
     tried = [trial.batch_size for trial in failed.trials]
     if failed.out_of_time and not failed.is_hopeless:
         so_far = (
-            f"a batch of {min(tried)} does not fit, and there was no time for a smaller one"
+            f"a batch size of {min(tried)} does not fit, and no time was left for a smaller one"
             if tried
-            else "starting TensorFlow, building the model and two training steps take longer"
+            else "starting TensorFlow, building the model and two training steps took longer"
         )
         return UsageError(
             f"No batch size was found within {options.max_seconds:g} s: {so_far}. Allow more time "
             "with max_seconds= (--time)."
         )
     if not tried:
-        return UsageError("No batch size is between the smallest and the largest allowed.")
+        return UsageError(
+            "No batch size is allowed: see min_batch_size=, max_batch_size= and multiple_of=."
+        )
     report = _remedies(model, facts, budget, options)
     smallest = options.min_batch_size if failed.is_hopeless else min(tried)
     titles = [finding.fix.title for finding in report.findings if finding.fix and _helps(finding)]
     unique = list(dict.fromkeys(titles))[:MAX_REMEDIES]
-    what = f"Not even a batch of {smallest} trains in {format_bytes(budget)}."
+    what = f"Not even a batch size of {smallest} fits in {format_bytes(budget)}."
     help_ = (
         f"What would help: {'; '.join(unique)}."
         if unique

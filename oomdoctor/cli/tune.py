@@ -19,33 +19,43 @@ from oomdoctor.units import format_bytes
 
 @click.command()
 @click.argument("model")
-@click.option("--vram", "memory", type=SizeType(), help="Memory to train in, such as 6GiB.")
-@click.option("--machine", metavar="NAME", help="A machine to emulate (probe --list-machines).")
+@click.option("--vram", "memory", type=SizeType(), help="Memory limit, such as 6GiB.")
+@click.option("--machine", metavar="NAME", help="Machine to emulate (see probe --list-machines).")
 @input_options
-@click.option("--optimizer", help="For a model that is not compiled, such as adam.")
-@click.option("--loss", help="For a model that is not compiled.")
-@click.option("--precision", help="A dtype policy, such as mixed_float16.")
+@click.option("--optimizer", help="Optimizer for an uncompiled model, such as adam.")
+@click.option("--loss", help="Loss for an uncompiled model.")
+@click.option("--precision", help="Dtype policy, such as mixed_float16.")
 @click.option(
     "--margin",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Part of the memory for batches that stays free [default: 0.05]; 0 leaves nothing.",
+    help="Fraction of the memory for batches to keep free [default: 0.05].",
 )
-@click.option("--min-batch-size", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--max-batch-size", type=click.IntRange(min=1))
-@click.option("--multiple-of", type=click.IntRange(min=1), help="Sizes are multiples of this.")
+@click.option(
+    "--min-batch-size",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Smallest batch size to consider.",
+)
+@click.option(
+    "--max-batch-size",
+    type=click.IntRange(min=1),
+    help="Largest batch size to consider [default: 8192].",
+)
+@click.option("--multiple-of", type=click.IntRange(min=1), help="Only consider multiples of this.")
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="GPUs that share each batch.",
+    help="Number of GPUs that share each batch.",
 )
 @click.option(
     "--objective",
     type=click.Choice(["largest", "fastest"]),
     default="largest",
     show_default=True,
-    help="The largest that fits, or the smallest that is as fast.",
+    help="Largest batch size that fits, or the smallest that trains as fast.",
 )
 @click.option(
     "--time",
@@ -53,22 +63,22 @@ from oomdoctor.units import format_bytes
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Seconds after which the largest size run so far is the answer.",
+    help="Time budget in seconds. The answer is the largest size that trained by then.",
 )
 @click.option(
     "--jit",
     type=click.Choice(["auto", "on", "off"]),
     default="auto",
     show_default=True,
-    help="Whether XLA compiles the step on a named card; off runs sizes instead.",
+    help="Whether XLA compiles the step on the GPU of --machine; off trains sizes instead.",
 )
-@click.option("--cache/--no-cache", default=True, help="Use an answer that was found before.")
+@click.option("--cache/--no-cache", default=True, help="Reuse the answer of an earlier search.")
 @output_options
 def command(model: str, format_: str, output: str | None, verbose: bool, **options: Any) -> int:
-    """Find the largest batch size that fits, by running it.
+    """Find the largest batch size that fits, by training with it.
 
-    MODEL is a .keras file or module:callable, a function that returns the model. For a card that
-    --machine names, sizes are compiled by XLA in place of being run, where Keras would do so.
+    MODEL is a .keras file or module:callable, a function that returns the model. With --machine,
+    batch sizes are compiled by XLA for its GPU instead of trained, if Keras would use XLA.
 
     \b
     oomdoctor tune model.keras --vram 6GiB
@@ -82,7 +92,7 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
     asked = TuneOptions(how_trained=how_trained, **options)
     is_watched = sys.stderr is not None and sys.stderr.isatty()
     try:
-        with Progress("Loading the model and tracing its training step") as line:
+        with Progress("Building the model and tracing its training step") as line:
             watch = partial(_tell, line) if is_watched else None
             report = tune_report(model, data, asked, watch=watch)
     except DoesNotFitError as error:
@@ -96,7 +106,7 @@ def command(model: str, format_: str, output: str | None, verbose: bool, **optio
 def _tell(line: Progress, trial: SizeTrial) -> None:
     seconds = "" if trial.seconds is None else f" ({trial.seconds:.0f} s)"
     what = {"fits": format_bytes(trial.peak_bytes), "oom": "out of memory"}.get(
-        trial.outcome, "died"
+        trial.outcome, "process died"
     )
-    tell(f"batch {trial.batch_size}: {what}{seconds}")
-    line.update("Looking for the largest batch size")
+    tell(f"batch size {trial.batch_size}: {what}{seconds}")
+    line.update("Searching for the largest batch size")

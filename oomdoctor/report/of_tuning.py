@@ -1,4 +1,4 @@
-"""The words and rows that tell of a search for a batch size."""
+"""What a report says about a batch size search."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from oomdoctor.report.escape import printable
 from oomdoctor.report.view import SYMBOLS, Line, Table, View
 from oomdoctor.units import format_bytes
 
-_RAN = {"fits": "trains", "oom": "out of memory", "died": "died"}
+_RAN = {"fits": "trains", "oom": "out of memory", "died": "process died"}
 _COMPILED = {"fits": "fits", "oom": "does not fit"}
 _LIMITS = {
-    "memory": "VRAM; a slightly larger batch may fit: the search ends within about a tenth",
-    "max_batch_size": "the largest size that was allowed",
-    "default_cap": "the default cap; max_batch_size= (--max-batch-size) allows more",
-    "samples": "the data: it has no more samples",
-    "host RAM": "host RAM: a larger batch does not fit there",
-    "speed": "speed: a larger batch trains no more samples per second",
-    "time": "time: a larger batch may fit; allow more with max_seconds= (--time)",
+    "memory": "memory. The search stops within about a tenth of the largest batch that fits",
+    "max_batch_size": "the maximum that was given",
+    "default_cap": "the default maximum; max_batch_size= (--max-batch-size) raises it",
+    "samples": "the data has no more samples",
+    "host RAM": "system RAM. A larger batch would take too much of it",
+    "speed": "speed. Larger batches do not train more samples per second",
+    "time": "time. A larger batch may fit: allow more with max_seconds= (--time)",
 }
 
 
 def view_tuning(tuning: Tuning, *, verbose: bool = False) -> View:
-    """Return the batch size, why not more, and what was run."""
+    """Return the batch size, what limits it, and the trials."""
     del verbose
     return View(
         title="oomdoctor tune",
@@ -35,31 +35,31 @@ def view_tuning(tuning: Tuning, *, verbose: bool = False) -> View:
 
 def headline(tuning: Tuning) -> str:
     """Return the answer in one sentence."""
-    each = "" if tuning.replicas == 1 else f" ({tuning.batch_size // tuning.replicas} a replica)"
+    each = "" if tuning.replicas == 1 else f" ({tuning.batch_size // tuning.replicas} per replica)"
     return (
-        f"Batch size {tuning.batch_size}{each}: its steps peak at "
-        f"{format_bytes(tuning.peak_bytes)} of {format_bytes(tuning.budget_bytes)}."
+        f"Batch size {tuning.batch_size}{each}: peak memory {format_bytes(tuning.peak_bytes)} of "
+        f"{format_bytes(tuning.budget_bytes)}."
     )
 
 
 def tuning_lines(tuning: Tuning) -> list[Line]:
-    """Return what limits the size, how sure that is, and what to do for a larger batch."""
-    target = format_bytes(tuning.target_bytes)
-    by_running = (
-        f"trained with fit in a fresh process, in {target}; a margin of {_left(tuning)} is left"
+    """Return what limits the size, how it was verified, and how to go beyond it."""
+    size = tuning.batch_size
+    larger = (
+        f"gradient_accumulation_steps=4 in the optimizer gives an effective batch size of "
+        f"{4 * size:,}, for one more copy of the trainable weights"
     )
     lines = [
         Line(state="info", category="Limit", text=_limit(tuning)),
-        Line(state="info", category="Verified", text=_compiled(tuning) or by_running),
-        Line(state="info", category="Larger", text=_advice(tuning)),
+        Line(state="info", category="Verified", text=_verified(tuning)),
+        Line(state="info", category="Larger", text=larger),
     ]
     if tuning.comparison is not None:
         text = f"{printable(tuning.comparison)} (worth a line in an issue)"
         lines.append(Line(state="info", category="Compiler", text=text))
     if tuning.replicas > 1:
-        each = tuning.batch_size // tuning.replicas
-        text = f"{tuning.replicas} with {each} samples each; larger batches: multiples of "
-        lines.append(Line(state="info", category="Replicas", text=f"{text}{tuning.replicas}"))
+        text = f"{tuning.replicas}, with {size // tuning.replicas} samples each"
+        lines.append(Line(state="info", category="Replicas", text=text))
     return lines
 
 
@@ -69,36 +69,29 @@ def _limit(tuning: Tuning) -> str:
     if tuning.limited_by != "memory" or above is None:
         return _LIMITS[tuning.limited_by]
     if tuning.is_proved:
-        return f"VRAM: the next size, {above:,}, was compiled too and does not fit"
-    return f"VRAM: {above:,} does not fit; sizes between were not compiled"
+        return f"memory: the next size, {above:,}, was compiled too and does not fit"
+    return f"memory: {above:,} does not fit; sizes between were not compiled"
 
 
-def _compiled(tuning: Tuning) -> str | None:
-    """Return how it is known where nothing was run."""
-    if tuning.compiled_by is None:
-        return None
-    upper = format_bytes(tuning.target_bytes)
+def _verified(tuning: Tuning) -> str:
+    """Return how it is known that the size fits, with all of the budget accounted for."""
+    target = format_bytes(tuning.target_bytes)
+    if tuning.compiled_by is not None:
+        return (
+            f"compiled for the {printable(tuning.device or 'GPU')} by {tuning.compiled_by}; up to "
+            f"{target} with what the compiler does not see"
+        )
+    margin = tuning.budget_bytes - tuning.target_bytes
+    if margin <= 0:
+        return f"trained with model.fit in a separate process, limited to {target}, no margin"
     return (
-        f"compiled for the {printable(tuning.device or 'GPU')} by {tuning.compiled_by}; with what "
-        f"a compiler does not see, up to {upper}"
-    )
-
-
-def _left(tuning: Tuning) -> str:
-    return format_bytes(max(0, tuning.budget_bytes - tuning.target_bytes))
-
-
-def _advice(tuning: Tuning) -> str:
-    """Return how to train as with a larger batch: gradients summed over several."""
-    size = tuning.batch_size
-    return (
-        f"gradient_accumulation_steps=4 in the optimizer trains as with {4 * size:,}, for one "
-        "more copy of the trained weights"
+        f"trained with model.fit in a separate process, limited to {target}: "
+        f"{format_bytes(tuning.budget_bytes)} less a margin of {format_bytes(margin)}"
     )
 
 
 def trials_table(tuning: Tuning) -> Table:
-    """Return a row for each size that was run or compiled, in order."""
+    """Return a row for each batch size that was trained or compiled, in order."""
     is_compiled = tuning.compiled_by is not None
     words = _COMPILED if is_compiled else _RAN
 
@@ -115,7 +108,7 @@ def trials_table(tuning: Tuning) -> Table:
         )
 
     return Table(
-        title="What was compiled" if is_compiled else "What was run",
-        headers=("batch", "outcome", "peak", "up to" if is_compiled else "samples/s", "took"),
+        title="Compilations" if is_compiled else "Trials",
+        headers=("batch", "outcome", "peak", "up to" if is_compiled else "samples/s", "time"),
         rows=tuple(row(trial) for trial in tuning.trials),
     )

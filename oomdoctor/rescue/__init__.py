@@ -1,1 +1,1 @@
-"""Training that goes on after an out-of-memory error. It measures nothing."""
+"""Training that continues after an out-of-memory error."""

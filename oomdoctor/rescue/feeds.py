@@ -1,4 +1,4 @@
-"""What `fit` is fed with, and the same in smaller batches."""
+"""Data for `fit`, and the same data in smaller batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from oomdoctor.errors import UsageError
 
 DEFAULT_BATCH = 32
-"""What Keras takes where no batch size is given."""
+"""Keras's own, if no batch size is given."""
 
 LOOKED_AT = 4
-"""Batches of a `PyDataset` that say which of its dimensions change."""
+"""Batches of a `PyDataset` that are read to see which dimensions vary."""
 
 
 class Feed(Protocol):
@@ -23,11 +23,11 @@ class Feed(Protocol):
     batch_size: int
 
     def in_parts(self, parts: int) -> dict[str, Any]:
-        """Return arguments for `fit` that feed each batch in so many parts."""
+        """Return arguments for `fit` that split each batch into so many parts."""
 
 
 def feed_of(x: Any, y: Any, batch_size: int | None, *, shuffle: bool) -> Feed:
-    """Return data as something whose batches can be made smaller.
+    """Return data whose batches can be split.
 
     Args:
         x: Arrays, a batched `tf.data.Dataset`, or a `PyDataset`.
@@ -40,16 +40,16 @@ def feed_of(x: Any, y: Any, batch_size: int | None, *, shuffle: bool) -> Feed:
 
     has_batches = isinstance(x, (tf.data.Dataset, keras.utils.PyDataset))
     if has_batches and batch_size is not None:
-        raise UsageError("A dataset has batches of its own: leave batch_size= out.")
+        raise UsageError("A dataset is batched already: leave out batch_size=.")
     if has_batches and y is not None:
-        raise UsageError("A dataset has targets of its own: leave y= out.")
+        raise UsageError("A dataset yields its own targets: leave out y=.")
     if isinstance(x, tf.data.Dataset):
         return _Dataset(x)
     if isinstance(x, keras.utils.PyDataset):
         return _PyDataset(x, shuffle)
     if callable(x) or not (isinstance(x, (tuple, list, dict)) or hasattr(x, "shape")):
         raise UsageError(
-            "Batches that a generator makes cannot be halved: give arrays, a tf.data.Dataset or a "
+            "The batches of a generator cannot be split: pass arrays, a tf.data.Dataset or a "
             "PyDataset."
         )
     return _Arrays(x, y, int(batch_size or DEFAULT_BATCH))
@@ -74,7 +74,7 @@ class _Dataset:
 
 
 class _PyDataset:
-    """Read whole, batch by batch, by one thread once its batches are to be smaller."""
+    """Once its batches are split, one thread reads them whole."""
 
     def __init__(self, dataset: Any, shuffle: bool) -> None:
         self.dataset, self.shuffle = dataset, shuffle

@@ -1,13 +1,13 @@
-"""`fit` that goes on after an out-of-memory error, with smaller batches of the same effect.
+"""`fit` that continues after an out-of-memory error with gradient accumulation.
 
-Before each epoch the model's and the optimizer's variables are copied to host memory. When a step
-runs out of memory they are put back, the batch is halved, the optimizer sums gradients over twice
-as many batches (`gradient_accumulation_steps`), and the epoch is run again. So the weights are
-updated with gradients over as many samples as before.
+Before each epoch the variables of the model and the optimizer are copied to host memory. When a
+step runs out of memory, they are restored, the batch size is halved, the optimizer accumulates
+gradients over twice as many batches (`gradient_accumulation_steps`), and the epoch restarts. So
+each update still uses gradients over as many samples as before.
 
-What differs from a run that never failed: batch normalization sees the smaller batches, an epoch
-whose samples do not divide evenly leaves gradients for the next one, and the optimizer keeps one
-more copy of the trained weights.
+Three things differ from a run that never failed: batch normalization sees the smaller batches, an
+epoch whose samples do not divide evenly carries gradients over to the next, and the optimizer keeps
+one more copy of the trainable weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oomdoctor.rescue.feeds import feed_of
 
 
 class RescueWarning(UserWarning):
-    """Says what was changed to go on after an out-of-memory error."""
+    """Says what changed to continue after an out-of-memory error."""
 
 
 def fit_with_rescue(
@@ -36,7 +36,7 @@ def fit_with_rescue(
     min_batch_size: int = 1,
     **options: Any,
 ) -> Any:
-    """Train as `fit` does and survive running out of memory; see `oomdoctor.fit_with_rescue`."""
+    """Train as `fit` does, and continue after an out-of-memory error."""
     import keras
 
     if not getattr(model, "compiled", False):
@@ -45,14 +45,14 @@ def fit_with_rescue(
     size = feed.batch_size
     steps = options.pop("steps_per_epoch", None)
     own_callbacks = options.pop("callbacks", None) or []
-    kept = _Kept(model)
+    saved = _Saved(model)
     history: dict[str, list[Any]] = {}
     finished: list[int] = []
     done: list[str] = []
     parts = 1
     while True:
         note = keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: kept.take(epoch),
+            on_epoch_begin=lambda epoch, logs: saved.take(epoch),
             on_epoch_end=lambda epoch, logs: _extend(history, finished, epoch, logs),
         )
         try:
@@ -71,29 +71,29 @@ def fit_with_rescue(
             result.history, result.epoch = history, finished
             result.rescues = tuple(done)
             return result
-        # What failed is let go before the next try, which would find it in its way.
+        # Free what the failed step held before the next try.
         gc.collect()
         parts *= 2
-        epoch = kept.epoch
+        epoch = saved.epoch
         if epoch in finished:
-            epoch += 1  # it ran out before the first step of the next one: nothing to put back
+            epoch += 1  # it ran out before the next epoch's first step: nothing to restore
         else:
-            kept.put_back()
+            saved.restore()
         accumulate(model, 2)
         done.append(
-            f"Epoch {epoch + 1} ran out of memory with batches of {2 * size // parts}: it was "
-            f"run again from its start with batches of {size // parts} and gradients summed "
-            f"over {parts} of them, so {size // parts * parts} samples still make an update."
+            f"Epoch {epoch + 1} ran out of memory with a batch size of {2 * size // parts}. It "
+            f"restarted with a batch size of {size // parts} and gradient accumulation over "
+            f"{parts} batches, so each update still uses {size // parts * parts} samples."
         )
         warnings.warn(done[-1], RescueWarning, stacklevel=3)
 
 
 def accumulate(model: Any, times: int) -> None:
-    """Let the model's optimizer sum gradients over so many times more batches, from its state.
+    """Let the model's optimizer accumulate gradients over more batches, keeping its state.
 
     Args:
         model: Compiled; its optimizer is replaced by one with the same state.
-        times: How many batches are to do what one did.
+        times: How many batches replace one.
     """
     import keras
 
@@ -128,7 +128,7 @@ def accumulate(model: Any, times: int) -> None:
 
 
 def _slower(schedule: Any, times: int) -> Any:
-    """Return a schedule that counts updates where Keras counts batches."""
+    """Return a schedule that counts updates; Keras counts batches."""
     import keras
 
     class OfUpdates(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
@@ -154,8 +154,8 @@ def _place(variable: Any) -> str:
     return str(variable.path).partition("/")[2]
 
 
-class _Kept:
-    """The state before an epoch, in host memory."""
+class _Saved:
+    """The variables before an epoch, in host memory."""
 
     def __init__(self, model: Any) -> None:
         self.epoch = 0
@@ -171,7 +171,7 @@ class _Kept:
         unique = {id(variable): variable for variable in variables}
         self._values = [(variable, variable.numpy()) for variable in unique.values()]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         for variable, value in self._values:
             variable.assign(value)
 

@@ -89,7 +89,7 @@ def test_training_goes_on_with_the_same_effect(kind):
     assert expected["rescues"] == []
     assert len(rescued["rescues"]) >= 1
     assert rescued["warned"] == rescued["rescues"]
-    assert "Epoch 1 ran out of memory with batches of 512" in rescued["rescues"][0]
+    assert "Epoch 1 ran out of memory with a batch size of 512" in rescued["rescues"][0]
     assert rescued["epochs"] == expected["epochs"] == [0, 1, 2, 3]
     assert rescued["updates"] == expected["updates"] == 8
     assert rescued["steps"] == 2 ** len(rescued["rescues"])
@@ -180,7 +180,7 @@ def test_other_errors_are_left_alone():
 
 
 def test_what_cannot_be_halved_is_refused():
-    with pytest.raises(UsageError, match="cannot be halved"):
+    with pytest.raises(UsageError, match="cannot be split"):
         oomdoctor.fit_with_rescue(model_of("sgd"), (x for x in ()))
     with pytest.raises(UsageError, match="batch_size is a whole number"):
         oomdoctor.fit_with_rescue(model_of("sgd"), [1], batch_size=0)

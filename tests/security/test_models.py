@@ -148,6 +148,6 @@ def test_tuning_a_layer_that_no_machine_can_hold_says_that_it_does_not_fit(tmp_p
     done = Done(tmp_path, "tune", "huge.keras", "--vram", "64MiB")
 
     assert done.code in (1, 2)
-    assert "Not even a batch of 1 trains in 64.0 MiB" in done.errors
+    assert "Not even a batch size of 1 fits in 64.0 MiB" in done.errors
     assert "Traceback" not in done.errors
     assert done.most_kib < MOST_KIB
