@@ -49,7 +49,8 @@ machine takes a tenth of 60 seconds to start TensorFlow and to trace a small net
 load of 13 almost half."""
 
 SMALL_PART = 16
-"""The first of the small sizes is this part of the size that the search would begin with."""
+"""The small sizes begin with this part of the largest of them, which is half of the size that the
+search begins with."""
 
 STEPS_OF_A_TRIAL = 4
 """So many steps of the next size must fit into the time that is left: two are run at least, and the
@@ -184,7 +185,7 @@ class _Tuner:
         """Return the largest size that fits, of those that were run."""
         first = next_size([], self._goal(), guess=guess)
         if first is not None and self._is_short_of_time():
-            self._run_small_ones(first)
+            self._run_small_ones(first // 2)
         while len(self.trials) < MAX_TRIALS and not self._is_late():
             held = self.held_bytes or self.fixed_bytes
             size = next_size(self.runs, self._goal(), guess=guess, held_bytes=held)
@@ -199,20 +200,20 @@ class _Tuner:
                 return None
             if trial.timed_out:
                 if self._fitting() is None:
-                    self._run_small_ones(size)
+                    self._run_small_ones(size // 2)
                 self.out_of_time = True
         return self._fitting()
 
-    def _run_small_ones(self, first: int) -> None:
+    def _run_small_ones(self, most: int) -> None:
         """Train small sizes in the process that is there, each as large as time allows.
 
-        One of them is the answer if `first` does not end in time.
+        One of them is the answer if no larger size finishes in time.
         """
         goal = self._goal()
-        size = first // SMALL_PART
+        size, last = most // SMALL_PART, 0
         while True:
             size = max(size // goal.multiple_of, goal.first) * goal.multiple_of
-            if size >= first or self._is_late():
+            if not last < size <= most or self._is_late():
                 return
             trial = self._run(size, alone=False, brief=True, seconds=self._left())
             if trial.outcome != "fits" or not trial.step_seconds:
@@ -222,7 +223,7 @@ class _Tuner:
             if steps < 2 * STEPS_OF_A_TRIAL:
                 self.out_of_time = True
                 return
-            size = int(min(first, size * steps / STEPS_OF_A_TRIAL))
+            size, last = int(min(most, size * steps / STEPS_OF_A_TRIAL)), size
 
     def _fitting(self) -> int | None:
         return largest([*self.small, *self.runs])

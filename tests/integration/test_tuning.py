@@ -150,14 +150,14 @@ def test_each_size_is_trained_in_a_process_of_its_own():
         ModelSpec("measured_models:tower", sys_path=(str(MODELS),)), budget_bytes=64 * MIB
     ) as trials:
         trials.guess(64 * MIB)
-        guessing = trials._runner.pid
+        guessing = trials._worker.process.pid
         first = trials.run(64, limit_bytes=64 * MIB, last=5)
-        assert trials._runner.pid == guessing  # in which nothing was trained
+        assert trials._worker.process.pid == guessing  # in which nothing was trained
         other = trials.run(32, limit_bytes=64 * MIB)
-        worker = trials._runner.pid
+        worker = trials._worker.process.pid
         assert worker != guessing
         again = trials.run(16, limit_bytes=64 * MIB, alone=False)
-        assert trials._runner.pid == worker
+        assert trials._worker.process.pid == worker
         refused = trials.run(900, limit_bytes=64 * MIB)
     outcomes = [trial.outcome for trial in (first, other, again, refused)]
     assert outcomes == ["fits", "fits", "fits", "oom"]
@@ -189,7 +189,17 @@ def test_a_model_that_hangs_is_given_up_when_time_is_over():
     with Trials(spec, budget_bytes=64 * MIB, deadline=deadline) as trials:
         wanted = Wanted(budget_bytes=64 * MIB, minimum=14, maximum=14)
         assert tune(trials, wanted, deadline=deadline) == Failed((), out_of_time=True)
-        assert trials._runner.pid is None
+        assert not trials.is_started
+
+
+def test_half_of_the_time_is_kept_for_a_smaller_size_than_one_that_hangs():
+    spec = ModelSpec(
+        "measured_models:dense", sys_path=(str(MODELS),), data="measured_models:perilous_data"
+    )
+    deadline = time.monotonic() + 90
+    with Trials(spec, budget_bytes=64 * MIB, deadline=deadline) as trials:
+        found = tune(trials, Wanted(budget_bytes=64 * MIB, maximum=14), deadline=deadline)
+    assert (found.batch_size, found.limited_by) == (7, "time")
 
 
 def test_a_search_ends_when_its_time_is_over():
@@ -247,5 +257,5 @@ def test_replicas_share_a_batch_that_divides(tmp_path):
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "updates 2 size 30" in result.stdout
-    assert "(15 a replica)" in result.stdout
-    assert "multiples of 2" in result.stdout
+    assert "(15 per replica)" in result.stdout
+    assert "2, with 15 samples each" in result.stdout
