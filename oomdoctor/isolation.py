@@ -91,23 +91,28 @@ def clean_environment(**changes: str) -> dict[str, str]:
     return kept | changes
 
 
-def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Have this process sent a signal as soon as its parent has ended.
+def end_with_parent(parent: int) -> None:
+    """Have this process killed as soon as its parent has ended.
 
     On Linux the kernel does it, whatever this process is busy with. It counts the *thread* that
-    started this process as the parent, so the signal can also mean that this thread has ended.
-    Elsewhere only a parent that is gone already is noticed.
+    started this process as the parent, so this process also ends with that thread. Elsewhere only
+    a parent that is gone already is noticed.
 
     Args:
         parent: The parent's process id, as it knows it.
-        by: The signal.
     """
     if sys.platform.startswith("linux"):
         import ctypes
 
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(by))
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
     if os.getppid() != parent:  # it ended before the kernel was asked
-        os.kill(os.getpid(), by)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def volunteer_for_the_oom_killer() -> None:
+    """If system RAM runs out, let the kernel end this process, not the user's notebook."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
 
 
 def _package_folders() -> list[str]:

@@ -13,10 +13,8 @@ import enum
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import weakref
@@ -106,7 +104,6 @@ class WorkerProcess:
 
     def __init__(self, environ: dict[str, str]) -> None:
         """Start it in an environment."""
-        self.folder = tempfile.mkdtemp(prefix="oomdoctor-")
         theirs_in, self._requests = os.pipe()
         self._answers, theirs_out = os.pipe()
         self._waiting = b""
@@ -115,10 +112,8 @@ class WorkerProcess:
         self._failed: tuple[float, str] | None = None
         self._lock = threading.Lock()
         self._decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
-        pipes = (str(theirs_in), str(theirs_out))
-        command = python_command(
-            "oomdoctor.worker.serve:main", *pipes, str(os.getpid()), self.folder
-        )
+        numbers = (str(number) for number in (theirs_in, theirs_out, os.getpid()))
+        command = python_command("oomdoctor.worker.serve:main", *numbers)
         try:
             self.process = subprocess.Popen(
                 command,
@@ -135,7 +130,7 @@ class WorkerProcess:
         self._reader = threading.Thread(target=self._keep_log, daemon=True)
         self._reader.start()
         # A runner that nobody closed must not leave its worker behind either.
-        self._finalizer = weakref.finalize(self, _end, self.process, self.folder)
+        self._finalizer = weakref.finalize(self, _end, self.process)
 
     def is_alive(self) -> bool:
         """Return whether the process still runs."""
@@ -162,7 +157,7 @@ class WorkerProcess:
 
     def _ended(self, message: str, ending: Ending) -> Died:
         log = self.log()
-        _end(self.process, self.folder)
+        _end(self.process)
         return Died(message, log, ending)
 
     def log(self) -> str:
@@ -178,7 +173,7 @@ class WorkerProcess:
             self._failed = None
 
     def close(self) -> None:
-        """End the process, and close and remove what belongs to it."""
+        """End the process and close its pipes."""
         self._finalizer()
         self._reader.join(timeout=5)
         for pipe in (self._requests, self._answers):
@@ -219,9 +214,8 @@ class WorkerProcess:
                         self._log_bytes -= len(self._lines.popleft())
 
 
-def _end(process: subprocess.Popen[bytes], folder: str) -> None:
-    """Kill a worker with all it started, wait for it, and remove its folder."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker with all it started, and wait for it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -148,7 +148,6 @@ class Runner(WorkerOwner):
         self._worker = worker = WorkerProcess(environment(pool_bytes))
         load = Load(
             self.spec,
-            worker.folder,
             limit_bytes=self.limit_bytes,
             spare_bytes=self.spare_bytes,
             ram_bytes=BESIDE_THE_POOL_BYTES if self.spec.is_file else None,

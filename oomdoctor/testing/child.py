@@ -42,14 +42,14 @@ class Child:
     """The hooks of a pytest that runs one marked test under its limit."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from oomdoctor.worker.lifetime import die_with_parent, volunteer_for_the_oom_killer
+        from oomdoctor.isolation import end_with_parent, volunteer_for_the_oom_killer
 
         self.config = config
         self.batch_size: int | None = None
         """Known once a model is trained here; a test's own training has a batch of its own."""
         self.path = os.environ["OOMDOCTOR_FITS_MEMORY"]
         self.log = os.environ["OOMDOCTOR_LOG"]
-        die_with_parent(int(os.environ["OOMDOCTOR_PARENT"]), None)
+        end_with_parent(int(os.environ["OOMDOCTOR_PARENT"]))
         volunteer_for_the_oom_killer()
 
     @pytest.hookimpl(tryfirst=True)

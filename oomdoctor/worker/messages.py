@@ -54,8 +54,6 @@ class Load(msgspec.Struct, tag=True):
     """Comes first, and once."""
 
     spec: ModelSpec
-    folder: str
-    """Where the worker may write."""
     limit_bytes: int | None = None
     """What the device's allocator may hand out; None is TensorFlow's own limit."""
     spare_bytes: int = 0

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from oomdoctor.errors import OomDoctorError, UsageError
+from oomdoctor.isolation import end_with_parent, volunteer_for_the_oom_killer
 from oomdoctor.model.build import build_model
 from oomdoctor.model.code_digest import digest_of_model
 from oomdoctor.model.messages import is_out_of_memory, oom_line
@@ -24,7 +25,6 @@ from oomdoctor.worker.estimating import Estimates, cap_memory, read_function
 from oomdoctor.worker.fit import Trainer
 from oomdoctor.worker.gradient_exchange import exchange_gradients
 from oomdoctor.worker.initial_guess import guess_growth
-from oomdoctor.worker.lifetime import die_with_parent, leave, volunteer_for_the_oom_killer
 from oomdoctor.worker.memory_limit import MemoryLimit
 from oomdoctor.worker.messages import (
     Answer,
@@ -97,12 +97,10 @@ def main(arguments: list[str]) -> None:
     """Serve until the request pipe is closed.
 
     Args:
-        arguments: The descriptors to read and to write, the parent's process id, and the
-            folder to remove at the end.
+        arguments: The descriptors to read and to write, and the parent's process id.
     """
-    reading, writing, parent = (int(value) for value in arguments[:3])
-    folder = arguments[3]
-    die_with_parent(parent, folder)
+    reading, writing, parent = map(int, arguments)
+    end_with_parent(parent)
     volunteer_for_the_oom_killer()
     requests: queue.Queue[bytes] = queue.Queue()
 
@@ -110,7 +108,7 @@ def main(arguments: list[str]) -> None:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 requests.put(line)
-        leave(folder)
+        os._exit(0)  # threads of TensorFlow would keep an orderly exit waiting
 
     threading.Thread(target=read, daemon=True).start()
     server = Server()

@@ -22,7 +22,7 @@ def load(worker, spec_of):
     """A function that loads one model after the other into the same worker."""
 
     def load_model(name, **fields):
-        answer = worker.ask(Load(spec_of(name, **fields), worker.folder), SECONDS)
+        answer = worker.ask(Load(spec_of(name, **fields)), SECONDS)
         assert isinstance(answer, Loaded), answer
 
     return load_model
@@ -145,7 +145,7 @@ def test_a_saved_file_is_trained_like_the_model_it_holds(worker, fit, tmp_path):
     path = tmp_path / "saved.keras"
     model.save(path)
 
-    worker.ask(Load(ModelSpec(str(path)), worker.folder), SECONDS)
+    worker.ask(Load(ModelSpec(str(path))), SECONDS)
     trial = fit(32)
 
     assert (trial.outcome, trial.notes) == ("fits", ())
