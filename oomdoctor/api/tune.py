@@ -22,12 +22,12 @@ from oomdoctor.tune.batch_size import BatchSize
 from oomdoctor.units import MIB, format_bytes, parse_size
 
 BUCKET_BYTES = 256 * MIB
-"""Free memory, which changes by the minute, is counted in steps of this."""
+"""Free memory changes by the minute, so it is rounded down to a multiple of this."""
 
 MAX_REMEDIES = 3
 
 HOST_SHARE = 0.5
-"""Part of the free RAM that a step may take if the CPU trains: no trial may endanger the rest."""
+"""Fraction of the free RAM that a step may take if the CPU trains: other programs need the rest."""
 
 CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """If this is set, the program that asks trains on the CPU, under that limit."""
@@ -37,7 +37,7 @@ DEFAULT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """What a search is asked for. `suggest_batch_size` says what each means."""
+    """Options of a search; documented at `suggest_batch_size`."""
 
     memory: Size | None = None
     machine: str | Machine | None = None
@@ -50,14 +50,14 @@ class TuneOptions:
     max_seconds: float | None = DEFAULT_SECONDS
     cache: bool = True
     jit: str = "auto"
-    """Whether XLA compiles the step on a GPU that is named."""
+    """Whether XLA compiles the step on the GPU of `machine`."""
     how_trained: dict[str, Any] = field(default_factory=dict)
     """`input_shape`, `batch`, `optimizer`, `loss`, `precision`; None is the model's own."""
 
     def may_compile(self, machine: Machine, data: Any) -> bool:
-        """Return whether sizes can be compiled for a card that is named, in place of being run.
+        """Return whether sizes can be compiled for a named GPU instead of trained.
 
-        Memory alone names no card: then sizes are run, unless XLA is asked for.
+        Memory alone names no GPU: then sizes are trained, unless XLA is asked for.
         """
         is_named = any(gpu.origin == "catalogue" for gpu in machine.gpus)
         if self.memory is not None:
@@ -94,12 +94,12 @@ def suggest_batch_size(
     cache: bool = True,
     jit: str | bool = "auto",
 ) -> BatchSize:
-    """Return the largest batch size that trains within the memory there is.
+    """Return the largest batch size that trains within a memory limit.
 
-    The model is trained with `fit`, on random data, in a process of its own, under TensorFlow's own
-    allocator with that much memory. The model itself is only read. Only a size that was run is
-    ever returned. For a `machine` with a GPU, and without `data`, sizes are compiled for that card
-    by XLA instead, where Keras would do so, and only a size that was compiled is returned.
+    The model is trained with `fit`, on random data, in a separate process, under TensorFlow's own
+    allocator with that limit. The model itself is only read, and only a batch size that trained is
+    returned. For a `machine` with a GPU, and without `data`, batch sizes are compiled by XLA for
+    that GPU instead, if Keras would use XLA, and only a size that was compiled is returned.
 
     Example:
         >>> import oomdoctor
@@ -108,35 +108,35 @@ def suggest_batch_size(
 
     Args:
         model: A Keras model, a `.keras` file, or `module:callable`.
-        data: What `fit` will be given: arrays as `(x, y)`, a `tf.data.Dataset`, a `PyDataset`, or
-            a function that returns a generator; or the path of a `.npy` or `.npz` file or of a
-            folder of images. Its largest samples are what is run.
-        memory: What training may take, such as `6GiB`. None is what is free now on the GPU, or
-            half of the free RAM if there is no GPU.
-        machine: A catalogue entry such as `colab-t4`, to train on in place of this machine.
-        input_shape: One sample, if the model leaves dimensions open, such as `(224, 224, 3)`;
-            `{"ids": (512,)}` if the inputs have names.
+        data: Training data: arrays as `(x, y)`, a `tf.data.Dataset`, a `PyDataset`, or a function
+            that returns a generator; or the path of a `.npy` or `.npz` file or of a folder of
+            images. The shapes of its largest samples are used.
+        memory: Memory limit, such as `6GiB`. None is the free memory of the GPU, or half of the
+            free RAM if there is no GPU.
+        machine: Machine to emulate, such as `colab-t4`.
+        input_shape: Shape of one sample, if the model leaves dimensions open, such as
+            `(224, 224, 3)`; `{"ids": (512,)}` if the inputs have names.
         batch: In place of `data`: `tf.TensorSpec`s as `fit` would be fed, nested like its data,
             such as `(x, y)`.
-        optimizer: For a model that is not compiled.
-        loss: For a model that is not compiled.
-        margin: Part of the memory for batches that stays free, 0.05 by default, because no two
-            processes need exactly the same. 0 returns the largest size that was run, without
+        optimizer: Optimizer for an uncompiled model.
+        loss: Loss for an uncompiled model.
+        margin: Fraction of the memory for batches to keep free, 0.05 by default, because no two
+            processes need exactly the same. 0 returns the largest size that trained, without
             further promises.
-        min_batch_size: The smallest size worth having.
-        max_batch_size: The largest size allowed. By default the number of samples in `data`, or
-            8,192.
-        multiple_of: Sizes are multiples of this, and of `replicas`.
-        replicas: GPUs that share each batch.
-        objective: `largest`, or `fastest`: the smallest within 5 % of the best speed.
-        max_seconds: When this time is over, the largest size that was run so far is returned.
-            None searches to the end.
-        cache: Whether an answer that was found before, for the same question, will do.
-        jit: Whether XLA compiles the step on the GPU of `machine`: `auto` decides as Keras would,
-            `off` runs sizes.
+        min_batch_size: Smallest batch size to consider.
+        max_batch_size: Largest batch size to consider. By default the number of samples in
+            `data`, or 8,192.
+        multiple_of: Only consider multiples of this, and of `replicas`.
+        replicas: Number of GPUs that share each batch.
+        objective: `largest`, or `fastest`: the smallest size within 5 % of the best speed.
+        max_seconds: Time budget. The answer is the largest size that trained by then. None
+            searches to the end.
+        cache: Whether to reuse the answer of an earlier search for the same question.
+        jit: Whether XLA compiles the step on the GPU of `machine`: `auto` decides as Keras does,
+            `off` trains sizes.
 
     Raises:
-        DoesNotFitError: Not even the smallest size fits; its `report` has the remedies.
+        DoesNotFitError: Not even the smallest size fits. Its `report` has the remedies.
     """
     options = TuneOptions(
         memory=memory,
@@ -173,8 +173,8 @@ def tune_report(
 
     Args:
         model: A Keras model, a `.keras` file, or `module:callable`.
-        data: What `fit` will be given, or None.
-        options: What is asked for.
+        data: Training data, or None.
+        options: Options of the search.
         watch: Called with each trial as it ends.
     """
     _check(options)

@@ -1,4 +1,4 @@
-"""The batch sizes that were run, and the one that was chosen."""
+"""A batch size search: its trials and its result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from oomdoctor._show import Readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeTrial:
-    """One batch size that was run under the limit."""
+    """One batch size, trained under the limit or compiled."""
 
     batch_size: int
     outcome: str
     """`fits`, `oom` or `died`."""
     peak_bytes: int | None
     seconds: float | None
-    """What the trial took, starting and tracing included."""
+    """Including the start of the process and tracing."""
     samples_per_second: float | None = None
     upper_bytes: int | None = None
     """Of a size that was compiled: what the step may take with what a compiler does not see. It
@@ -25,16 +25,16 @@ class SizeTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Tuning(Readable):
-    """The largest batch that fits, and what was run to find it."""
+    """The largest batch size that fits, and the trials that found it."""
 
     batch_size: int
-    """Was run, under the budget."""
+    """Trained, or compiled."""
     peak_bytes: int
     budget_bytes: int
     target_bytes: int
-    """The budget less the margin: what it was run with."""
+    """The budget less the margin: the limit of the trials."""
     trials: tuple[SizeTrial, ...]
-    """In the order they were run."""
+    """In order."""
     objective: str = "largest"
     limited_by: str = "memory"
     """`memory`, `max_batch_size`, `default_cap`, `samples`, `host RAM`, `time` or, for the fastest,

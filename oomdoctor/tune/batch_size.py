@@ -1,4 +1,4 @@
-"""The answer: an `int` for `fit(batch_size=...)` that also explains itself."""
+"""The result of a search: an `int` for `fit(batch_size=...)` that also explains itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from oomdoctor.facts import Tuning
 
 
 class BatchSize(Readable, int):
-    """A batch size that was run and fits.
+    """A batch size that fits.
 
-    It is an `int` in every way; its `repr` is the table of what was run.
+    It is an `int` in every way; its `repr` is the report of the search.
 
     Attributes:
-        tuning: The search that found it.
+        tuning: The search.
     """
 
     tuning: Tuning
@@ -36,23 +36,23 @@ class BatchSize(Readable, int):
 
     @property
     def peak_bytes(self) -> int:
-        """What a training step of this size held at its peak."""
+        """Peak memory of a training step."""
         return self.tuning.peak_bytes
 
     @property
     def budget_bytes(self) -> int:
-        """What it was given."""
+        """The memory limit."""
         return self.tuning.budget_bytes
 
     @property
     def limited_by(self) -> str:
-        """What keeps it from being larger."""
+        """What limits the batch size."""
         return self.tuning.limited_by
 
     def accumulation_steps(self, wanted: int) -> int:
-        """Return over how many batches to sum gradients for a batch of `wanted` samples.
+        """Return the gradient accumulation steps for an effective batch size of `wanted`.
 
-        Keras takes it as `gradient_accumulation_steps` of the optimizer, which keeps one more
-        copy of the trained weights.
+        Pass it to the Keras optimizer as `gradient_accumulation_steps`. The optimizer then keeps
+        one more copy of the trainable weights.
         """
         return -(-wanted // int(self))
