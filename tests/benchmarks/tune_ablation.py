@@ -48,9 +48,8 @@ class WithoutEstimate(Trials):
 class OneProcess(Trials):
     """Runs sizes in one process until one does not fit."""
 
-    def run(self, batch_size: int, *, limit_bytes: int, last: int = 0, alone: bool = True) -> Trial:
-        del alone
-        return super().run(batch_size, limit_bytes=limit_bytes, last=last, alone=False)
+    def run(self, batch_size: int, **how: Any) -> Trial:
+        return super().run(batch_size, **{**how, "alone": False})
 
 
 class WithoutReordering(Trials):
@@ -73,6 +72,7 @@ VARIANTS: dict[str, tuple[Callable[..., Trials], dict[str, Any]]] = {
     "no reordering": (WithoutReordering, {}),
     "the highest peak leads": (HighestPeak, {}),
     "margin 0.01": (Trials, {"margin": 0.01}),
+    "margin 0.08": (Trials, {"margin": 0.08}),
     "margin 0.10": (Trials, {"margin": 0.10}),
 }
 BEFORE = "one process, the winner once more alone"
@@ -112,7 +112,7 @@ def answer_of(variant: str, name: str) -> dict[str, Any]:
             return row
     found = search(variant, name)
     with KEPT.open("a", newline="") as file:
-        csv.DictWriter(file, COLUMNS).writerow(found)
+        csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(found)
     return found
 
 

@@ -48,7 +48,9 @@ def trains(name: str, size: int, *, processes: int = PROCESSES, stop: bool = Tru
             more = list(pool.map(lambda _: _trains_once(name, limit, size), range(count)))
             with KEPT.open("a", newline="") as file:
                 for one in more:
-                    csv.writer(file).writerow([name, limit, size, len(found), int(one)])
+                    csv.writer(file, lineterminator="\n").writerow(
+                        [name, limit, size, len(found), int(one)]
+                    )
                     found.append(one)
     return found[:processes]
 
