@@ -123,7 +123,7 @@ def _of_tuning(tuning: Tuning) -> list[Child]:
     return [
         tile("Batch size", f"{tuning.batch_size:,}", "the largest that fits"),
         _used("Peak memory", tuning.peak_bytes, tuning.budget_bytes, told),
-        tile("Trials", f"{len(tuning.trials):,}", tuning.compiled_by or "each in a fresh process"),
+        tile("Trials", f"{len(tuning.trials):,}", tuning.compiled_by or "trained with model.fit"),
     ]
 
 
