@@ -20,7 +20,7 @@ COMMANDS = {
     "probe": "Show this machine's memory: RAM, limits, GPUs and the processes on them.",
     "check": "Check whether data fits in memory, and scripts for memory mistakes.",
     "estimate": "Predict the peak memory of a training step without running it.",
-    "tune": "Find the largest batch size that fits, by running it.",
+    "tune": "Find the largest batch size that fits, by training with it.",
     "diagnose": "Find out from its log why a run failed, and what to change.",
     "profile": "Run a script, record its memory, and report what grew and how it ended.",
     "rules": "List the rules, or show the page of one RULE, given by id or name.",

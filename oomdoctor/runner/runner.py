@@ -1,11 +1,11 @@
-"""Owns the worker: starts it, asks it, ends it when it takes too long, starts it again.
+"""Runs training steps of one model in a worker process.
 
     with Runner(ModelSpec("model.keras"), limit_bytes=2 * GIB) as runner:
         trial = runner.fit(Fit(batch_size=32))
 
-An out-of-memory error inside the worker is an outcome, and so is its death (the kernel kills
-what takes all of a machine's memory). One worker serves until a size does not fit; then, or after
-`close()`, the next request starts a fresh one.
+An out-of-memory error inside the worker is an outcome, and so is its death: the kernel kills a
+process that takes all of the machine's memory. A worker serves until a size does not fit. Then, or
+after `close()`, the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from oomdoctor.worker.messages import (
 )
 
 SECONDS_PER_REQUEST = 120
-"""After so long a trial counts as died, unless a deadline is given. Starting and loading the model
-may take as long again."""
+"""Limit for one request if no deadline is given. Starting the worker and loading the model may take
+as long again."""
 
 BESIDE_THE_POOL_BYTES = 4 * GIB
-"""What a worker may take beside TensorFlow's pool if the model is a file, perhaps a stranger's.
+"""Memory a worker may take besides TensorFlow's pool if the model is a file, which may be hostile.
 Python and TensorFlow take 0.6 GiB of it."""
 
 
 class Runner(WorkerOwner):
-    """A worker process that measures steps of one model."""
+    """A worker process that trains one model."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Runner(WorkerOwner):
         spare_bytes: int = 0,
         deadline: float | None = None,
     ) -> None:
-        """Describe the worker; it is started by the first request.
+        """Set up the worker; the first request starts it.
 
         Args:
             spec: The model.
@@ -74,7 +74,7 @@ class Runner(WorkerOwner):
         self._cannot_load: str | None = None
 
     def fit(self, request: Fit, seconds: float | None = None) -> Trial:
-        """Train one batch size and return what it held.
+        """Train with one batch size and return its peak memory.
 
         Args:
             request: The size.
@@ -111,7 +111,7 @@ class Runner(WorkerOwner):
         return trial
 
     def guess(self, limit_bytes: int) -> Guessed:
-        """Trace the step, and return what the estimate says of it near a limit."""
+        """Trace the training step and return what the estimate says near a limit."""
         try:
             answer = self._ask(GuessSize(limit_bytes))
         except Died:
@@ -130,7 +130,7 @@ class Runner(WorkerOwner):
         return answer.digest if isinstance(answer, Digested) else None
 
     def _ask(self, request: Request, seconds: float | None = None) -> Answer:
-        """Have a worker that has loaded the model, and ask it."""
+        """Send a request to a worker that has loaded the model."""
         with self._closed_on_failure():
             worker = self._started()
             if self._cannot_load is not None:
@@ -179,7 +179,7 @@ class Runner(WorkerOwner):
 
 
 def checked(answer: Answer) -> Answer:
-    """Return an answer, or raise what the worker refused with."""
+    """Return an answer, or raise the error in it."""
     if isinstance(answer, Refused):
         raise (UsageError if answer.is_usage else InputError)(answer.message)
     return answer

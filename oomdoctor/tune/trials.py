@@ -1,7 +1,7 @@
-"""The trials of one search, each in a worker process of its own.
+"""The trials of a search, each in a worker process of its own.
 
-What a size leaves in memory would disturb the next: the user's program will not have run it. On a
-CPU the pool is larger than the budget, so that a size that does not fit is known within a second
+What one size leaves in memory would disturb the next, and the user's program trains only one. On a
+CPU the pool is larger than the budget, so that a size that does not fit is detected within a second
 (`worker/memory_limit.py`).
 """
 
@@ -14,18 +14,18 @@ from oomdoctor.runner.runner import Runner
 from oomdoctor.worker.messages import Fit, Trial
 
 EPOCHS, STEPS = 6, 4
-"""Which ops overlap in threads is chance, and a small network took 170 MiB in one step and 299 in
+"""With threads it is chance which ops overlap: a small network took 170 MiB in one step and 299 in
 the next. So a size trains for several short epochs."""
 
 SECONDS = 10.0
-"""Then no further step begins: large models take long for each, and differ less."""
+"""No step begins later than this. Large models take long for each step, and their steps vary less."""
 
 GRACE_SECONDS = 2.0
-"""What a worker needs to answer after its last step."""
+"""Time a worker needs to answer after its last step."""
 
 
 class Trials(Runner):
-    """Runs the batch sizes of one model under one budget."""
+    """Trains one model with several batch sizes under one budget."""
 
     reorders = True
     """Whether sizes are trained in several orders of ops: each process has an order by chance."""
@@ -33,11 +33,11 @@ class Trials(Runner):
     def __init__(
         self, spec: ModelSpec, *, budget_bytes: int, deadline: float | None = None
     ) -> None:
-        """Describe the worker; it starts when it is needed.
+        """Set up the worker; the first request starts it.
 
         Args:
             spec: The model.
-            budget_bytes: What training may take.
+            budget_bytes: Memory that training may take.
             deadline: When everything must be over, by `time.monotonic()`.
         """
         super().__init__(
@@ -55,7 +55,7 @@ class Trials(Runner):
         brief: bool = False,
         seconds: float | None = None,
     ) -> Trial:
-        """Train a size under a limit.
+        """Train with one batch size under a limit.
 
         Args:
             batch_size: Samples in a batch, over all replicas.

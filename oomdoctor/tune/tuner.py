@@ -1,11 +1,11 @@
-"""Runs batch sizes until the largest that fits is known, and says what was run.
+"""Trains batch sizes until the largest that fits is known.
 
-The estimate says where to look. That size is trained with `fit`, in a process of its own and with
-less than the budget: a *margin* of what batches can take stays free, because no two processes order
-their ops alike. The measured peak says which size is next.
+The estimate says where to start. That size is trained with `fit`, in a process of its own and with
+less than the budget: a *margin* of the memory for batches stays free, because no two processes run
+their ops in the same order. The measured peak says which size is next.
 
-The objective `largest` is the largest size that survives. `fastest` is the smallest size within 5 %
-of the most samples per second: beyond it a larger batch gains nothing.
+The objective `largest` is the largest size that fits. `fastest` is the smallest size within 5 % of
+the most samples per second: beyond it a larger batch gains nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from oomdoctor.tune.search import Goal, Run, largest, next_size
 from oomdoctor.worker.messages import Guessed, Trial
 
 MARGIN = 0.05
-"""Part of the memory for batches that stays free by default."""
+"""Fraction of the memory for batches that stays free by default."""
 
 DEFAULT_CAP = 8192
-"""No larger batch is looked for unless `max_batch_size` or the data says so."""
+"""Largest batch size to consider, unless `max_batch_size` or the data sets another."""
 
 DEFAULT_GUESS = 64
-"""Where to look first if the estimate does not say."""
+"""First size if there is no estimate."""
 
 TOLERANCE = 0.08
 """Part of what batches can take that may stay unused when the search ends. With the margin that
@@ -34,14 +34,14 @@ leaves 0.95 × 0.92 = 87 % of the line: people give up an eighth of a batch for 
 more."""
 
 MAX_TRIALS = 16
-"""More than halving needs between 1 and the default cap."""
+"""Bisection needs fewer between 1 and the default cap."""
 
 HOST_COPIES = 4
-"""In RAM a pipeline holds a batch about so often: the one that is made, those that wait, and the
-one that is copied."""
+"""Copies of a batch that a pipeline holds in RAM: the one being made, those prefetched, and the one
+being transferred."""
 
 LEAST_PEAKS = 4
-"""Of fewer steps the highest peak counts."""
+"""With fewer steps the highest peak counts."""
 
 SHORT_PART = 0.25
 """If this part of the time is over before anything was trained, small sizes come first. An idle
@@ -57,10 +57,10 @@ STEPS_OF_A_TRIAL = 4
 first one is slow."""
 
 NEAR_FASTEST = 0.95
-"""A size this close to the best is as good as the best."""
+"""A speed this close to the best is as good as the best."""
 
 SPEED_SIZES = 6
-"""How many sizes the curve of speeds has at most: each half of the one before."""
+"""Most points of the curve of speeds, each at half the size of the one before."""
 
 OBJECTIVES = ("largest", "fastest")
 
