@@ -18,7 +18,7 @@ EPOCHS, STEPS = 6, 4
 the next. So a size trains for several short epochs."""
 
 SECONDS = 10.0
-"""No step begins later than this. Large models take long for each step, and their steps vary less."""
+"""No step begins later than this. Steps of large models take long, and vary less."""
 
 GRACE_SECONDS = 2.0
 """Time a worker needs to answer after its last step."""
