@@ -75,6 +75,14 @@ def test_what_was_run_decides_over_what_was_estimated():
     assert headline_of(report).sentence.startswith("Batch size 4:")
 
 
+def test_a_search_accounts_for_all_of_its_memory():
+    tuned = replace(TUNING, target_bytes=2 * GIB - 102 * 2**20)
+    said = flat(text.render(view_of(tuned)))
+    assert "Batch size 4: peak memory 1.00 GiB of 2.00 GiB." in said
+    assert "limited to 1.90 GiB: 2.00 GiB less a margin of 102 MiB" in said
+    assert "limited to 2.00 GiB, no margin" in flat(text.render(view_of(TUNING)))
+
+
 def test_a_run_that_leaked_and_ended_well_is_a_warning_on_the_page_and_in_text(leaking):
     head = headline_of(leaking)
     assert (leaking.verdict, head.state) == ("fits", "warning")
