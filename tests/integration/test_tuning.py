@@ -196,7 +196,7 @@ def test_half_of_the_time_is_kept_for_a_smaller_size_than_one_that_hangs():
     spec = ModelSpec(
         "measured_models:dense", sys_path=(str(MODELS),), data="measured_models:perilous_data"
     )
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 60
     with Trials(spec, budget_bytes=64 * MIB, deadline=deadline) as trials:
         found = tune(trials, Wanted(budget_bytes=64 * MIB, maximum=14), deadline=deadline)
     assert (found.batch_size, found.limited_by) == (7, "time")
