@@ -3,8 +3,6 @@
 Memory grows with the batch nearly along a line: what is held without a batch and one measured peak
 give the line, and the next size is where it meets the limit. A size that does not fit is an upper
 bound. If the line leads there, the bracket is halved: fragmentation is not on the line.
-
-The same search serves sizes that are trained and sizes that are compiled.
 """
 
 from __future__ import annotations
