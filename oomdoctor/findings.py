@@ -166,6 +166,8 @@ class Report(Readable):
     """What it was compared with: a machine's name, or the memory that was given."""
     parts: tuple[Report, ...] = ()
     """One report for each subject and target, where several were asked for at once."""
+    is_survey: bool = False
+    """Whether the parts are every machine of the catalogue, to choose one from."""
 
     @property
     def fired(self) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ def conclude(
 
     return Report(
         command=command,
-        verdict=_verdict(facts),
+        verdict=verdict_on(facts),
         facts=facts,
         findings=advise(facts, read_rules(rules), **how),
         subject=subject,
@@ -65,7 +65,8 @@ def target_name(machine: Machine) -> str:
     return f"{machine.name} with {' and '.join(given)}" if given else machine.name
 
 
-def _verdict(facts: Facts) -> str:
+def verdict_on(facts: Facts) -> str:
+    """Return whether what was asked about fits, as far as the facts say."""
     deciding, machine = facts.deciding, facts.machine
     if isinstance(deciding, Diagnosis):
         from oomdoctor.diagnose.run import verdict_of

@@ -196,7 +196,11 @@ def _model_reports(
         threads = plan.baseline.threads(subject) if plan.baseline else None
         for number, machine in enumerate(plan.machines):
             estimate, workload = estimated(
-                batch_size, jit=model.jit, threads=threads, machine=machine
+                batch_size,
+                jit=model.jit,
+                threads=threads,
+                machine=machine,
+                beside=plan.machines if len(plan.machines) > 1 else (),
             )
             recorded = plan.baseline.peak(subject, estimate) if plan.baseline else None
             growth = grown(estimate, recorded, plan.tolerance)
@@ -215,6 +219,11 @@ def _with_verdict(report: Report) -> Report:
     spoken = any(finding.severity is Severity.ERROR for finding in report.fired)
     if report.verdict != "does_not_fit" or spoken:
         return report
+    return no_rule(report)
+
+
+def no_rule(report: Report) -> Report:
+    """Return a report with a finding for its verdict, which no rule has spoken of."""
     from oomdoctor.report.headline import headline_of
 
     bad = Finding(

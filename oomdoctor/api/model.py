@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,7 +89,7 @@ class Estimating:
     """Estimates one model at any batch size."""
 
     step: Callable[..., tuple[Estimate, Workload]]
-    """Takes the size, `jit`, `threads`, `card` and `brief`, as `Estimator.estimate` does."""
+    """Takes the size, `jit`, `threads`, `card`, `cards` and `brief`, as `Estimator.estimate` does."""
     notes: tuple[str, ...] = ()
     """What was found about the data."""
 
@@ -100,12 +100,19 @@ class Estimating:
         jit: Jit = "auto",
         threads: int | None = None,
         machine: Machine | None = None,
+        beside: Sequence[Machine] = (),
         brief: bool = False,
     ) -> tuple[Estimate, Workload]:
-        """Return the estimate of a step, and what is known of the model."""
+        """Return the estimate of a step, and what is known of the model.
+
+        Machines that are named together, in `beside`, share compilations.
+        """
         must_be_positive(batch_size=batch_size)
         card, note = _card_of(machine)
-        found, workload = self.step(batch_size, jit=jit, threads=threads, card=card, brief=brief)
+        cards = _cards_of(beside)
+        found, workload = self.step(
+            batch_size, jit=jit, threads=threads, card=card, cards=cards, brief=brief
+        )
         found = _noted(found, note)
         found = replace(found, notes=(*self.notes, *found.notes))
         return found, replace(workload, batch_size=batch_size)
@@ -182,7 +189,7 @@ def _of_live_model(
     from oomdoctor.model.build import build_model, settings_kept
     from oomdoctor.model.reserve import reserving
     from oomdoctor.xla.lowering import Lowered, lowering
-    from oomdoctor.xla.on_card import estimate_on_card
+    from oomdoctor.xla.on_card import estimate_on_card, estimate_on_cards
     from oomdoctor.xla.plugin import plugin_or_reason
 
     spec = None
@@ -196,8 +203,16 @@ def _of_live_model(
         spec = ModelSpec(source=model.name, **fed)
         traced = trace_step(model, kind=kind, spec=spec)
 
+    shared: dict[Any, tuple[Estimate, ...]] = {}
+
     def estimate(
-        batch_size: int, *, jit: Jit, threads: int | None, card: Card | None, brief: bool
+        batch_size: int,
+        *,
+        jit: Jit,
+        threads: int | None,
+        card: Card | None,
+        cards: tuple[Card, ...],
+        brief: bool,
     ) -> tuple[Estimate, Workload]:
         simulation = Simulation(traced, threads=threads)
         if card is None:
@@ -209,17 +224,14 @@ def _of_live_model(
 
         plugin, missing = plugin_or_reason()
         executor = simulate(simulation, batch_size, jit=None)
-        found = estimate_on_card(
-            model,
-            card,
-            executor,
-            lower=lower,
-            jit=jit,
-            plugin=plugin,
-            missing=missing,
-            brief=brief,
-        )
-        return found, traced.workload
+        how: Any = {"lower": lower, "jit": jit, "plugin": plugin, "missing": missing}
+        if card not in cards:
+            found = estimate_on_card(model, card, executor, brief=brief, **how)
+            return found, traced.workload
+        key = (batch_size, threads, jit, cards)
+        if key not in shared:
+            shared[key] = estimate_on_cards(model, cards, executor, **how)
+        return shared[key][cards.index(card)], traced.workload
 
     return Estimating(estimate)
 
@@ -248,6 +260,13 @@ def _card_of(machine: Machine | None) -> tuple[Card | None, str | None]:
         return gpu.usable_bytes or 0
 
     return card_of(min(machine.gpus, key=free))
+
+
+def _cards_of(machines: Sequence[Machine]) -> tuple[Card, ...]:
+    """Return the cards that decide on several machines, each once; a single one is none."""
+    found = (_card_of(machine)[0] for machine in machines)
+    cards = tuple(dict.fromkeys(card for card in found if card is not None))
+    return cards if len(cards) > 1 else ()
 
 
 def _noted(estimate: Estimate, note: str | None) -> Estimate:

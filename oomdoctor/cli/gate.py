@@ -38,6 +38,8 @@ def run_gate(
     file, update = compared["baseline"], compared["update_baseline"]
     if update and file is None:
         raise UsageError("--update-baseline needs --baseline FILE, or baseline = in the settings.")
+    if "all" in compared["machine"]:
+        return _survey(command, compared, named, progress)
     known = read_baseline(file) if file is not None and not update else None
     machines = tuple(
         probe_machine(machine=name, ram=compared["ram"], vram=compared["vram"])
@@ -59,6 +61,20 @@ def run_gate(
     assert known is not None
     report = replace(report, notes=(*report.notes, *_news(report, known)))
     return with_known(report, known, root=_root(file))
+
+
+def _survey(
+    command: str, compared: Mapping[str, Any], named: Mapping[str, Any], progress: Any
+) -> Report:
+    """Return what every machine of the catalogue makes of it."""
+    from oomdoctor.api.survey import survey
+
+    if len(compared["machine"]) > 1 or compared["ram"] or compared["vram"]:
+        raise UsageError("--machine all compares with every machine: pass no other, and no size.")
+    if compared["baseline"] or compared["update_baseline"]:
+        raise UsageError("--machine all is no gate: pass no --baseline.")
+    models, datasets = named.get("models", ()), named.get("datasets", ())
+    return survey(command, models=models, datasets=datasets, progress=progress)
 
 
 def _root(file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oomdoctor.facts import Growth
 from oomdoctor.findings import Finding, Report, Severity
+from oomdoctor.report import of_survey
 from oomdoctor.report.escape import printable, shorten
 from oomdoctor.report.of_findings import remedy, where
 from oomdoctor.report.view import SYMBOLS, Remedy, Table
@@ -22,6 +23,8 @@ def part_name(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """Return how many of the parts fit, in one sentence."""
+    if report.is_survey:
+        return of_survey.headline(report)
     judged = [part for part in report.parts if part.target is not None]
     bad = sum(part.verdict == "does_not_fit" for part in judged)
     unknown = sum(part.verdict == "unknown" for part in judged)
@@ -39,6 +42,8 @@ def headline(report: Report) -> str:
 
 def state(report: Report) -> str:
     """Return how it stands: new errors are as bad as what does not fit."""
+    if report.is_survey:
+        return report.verdict
     if new_errors(report):
         return "does_not_fit"
     is_code_alone = all(part.target is None for part in report.parts)
@@ -59,6 +64,8 @@ def new_errors(report: Report) -> int:
 
 def target_tables(report: Report) -> list[Table]:
     """Return one table for each target, and one for code."""
+    if report.is_survey:
+        return of_survey.tables(report)
     by_target: dict[str | None, list[Report]] = {}
     for part in report.parts:
         by_target.setdefault(part.target, []).append(part)

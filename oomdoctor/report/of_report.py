@@ -96,7 +96,7 @@ def _view_gate(report: Report, *, verbose: bool) -> View:
         remedies=shown,
         more_remedies=more,
         notes=tuple(printable(note) for note in report.notes),
-        details=part_views(report, with_good=True) if verbose else (),
+        details=part_views(report, with_good=True) if verbose and not report.is_survey else (),
     )
 
 

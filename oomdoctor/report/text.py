@@ -8,7 +8,7 @@ from oomdoctor.report.escape import cleaned, shorten
 from oomdoctor.report.view import SYMBOLS, Line, Place, Remedy, Table, View
 
 WIDTH = 80
-MIN_COLUMN = 16
+MIN_COLUMN = 12
 
 NUMBERS = frozenset(
     (
@@ -30,6 +30,11 @@ NUMBERS = frozenset(
         "VRAM",
         "baseline",
         "recorded",
+        "memory",
+        "left",
+        "max batch",
+        "needs RAM",
+        "needs GPU",
         "now",
         "change",
     )

@@ -59,6 +59,7 @@ class Estimator(WorkerOwner):
         jit: Jit = "auto",
         threads: int | None = None,
         card: Card | None = None,
+        cards: tuple[Card, ...] = (),
         brief: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, on a card if one is given, and of the model."""
@@ -71,6 +72,7 @@ class Estimator(WorkerOwner):
             threads=threads,
             ram_bytes=self._ram_bytes,
             card=card,
+            cards=cards,
             plugin=plugin,
             missing=missing,
             brief=brief,

@@ -22,8 +22,9 @@ from oomdoctor.model.reserve import reserving
 from oomdoctor.model.samples import Samples, read_samples
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.messages import Estimated, EstimateStep
+from oomdoctor.xla.cards import Card
 from oomdoctor.xla.lowering import Lowered, Lowering, lowering
-from oomdoctor.xla.on_card import estimate_on_card
+from oomdoctor.xla.on_card import estimate_on_card, estimate_on_cards
 from oomdoctor.xla.program import keeping_auto
 
 
@@ -39,6 +40,7 @@ class Estimates:
         self._lowering: Lowering | None = None
         self._lowered: Lowered | None = None
         self._simulated: dict[tuple[int, int | None, bool | None], Estimate] = {}
+        self._on_cards: dict[Any, tuple[Estimate, ...]] = {}
 
     def estimate(self, request: EstimateStep) -> Estimated:
         """Return the estimate of one batch size."""
@@ -51,18 +53,24 @@ class Estimates:
             self._simulated[key] = estimate(simulation, request.batch_size, jit=jit)
         found = self._simulated[key]
         if request.card is not None:
-            found = estimate_on_card(
-                self._model,
-                request.card,
-                found,
-                lower=lambda: self._lower(request),
-                jit=request.jit,
-                plugin=request.plugin,
-                missing=request.missing,
-                brief=request.brief,
-            )
+            found = self._on_card(request, request.card, found)
         found = replace(found, notes=tuple(dict.fromkeys((*self._notes, *found.notes))))
         return Estimated(found, traced.workload)
+
+    def _on_card(self, request: EstimateStep, card: Card, executor: Estimate) -> Estimate:
+        """Return the estimate on a card; cards that are asked about together share compilations."""
+        how: Any = {
+            "lower": lambda: self._lower(request),
+            "jit": request.jit,
+            "plugin": request.plugin,
+            "missing": request.missing,
+        }
+        if card not in request.cards:
+            return estimate_on_card(self._model, card, executor, brief=request.brief, **how)
+        key = (request.batch_size, request.threads, request.jit, request.cards)
+        if key not in self._on_cards:
+            self._on_cards[key] = estimate_on_cards(self._model, request.cards, executor, **how)
+        return self._on_cards[key][request.cards.index(card)]
 
     def _trace(self, request: EstimateStep) -> Traced:
         key = (request.spec, request.kind)
@@ -72,6 +80,7 @@ class Estimates:
             self._open.close()
             self._lowering = self._lowered = None
             self._simulated = {}
+            self._on_cards = {}
             self._key = None  # what fails half-way is built again for the next request
             with keeping_auto():
                 self._model, self._traced, self._notes = _built(request)

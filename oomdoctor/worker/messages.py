@@ -112,6 +112,8 @@ class EstimateStep(msgspec.Struct, tag=True):
     """What the process may take to build the model; None is no limit."""
     card: Card | None = None
     """Where it will run; None is no GPU, or none that is known."""
+    cards: tuple[Card, ...] = ()
+    """All that will be asked about, so that they share compilations."""
     plugin: Plugin | None = None
     """XLA's compiler for cards."""
     missing: str = ""

@@ -104,7 +104,7 @@ def test_the_tree_adds_up_and_names_what_a_block_holds_itself():
 def test_every_card_is_drawn_where_its_memory_is_and_says_how_many_fit():
     cards = ("rtx3060-laptop", "colab-t4", "a100-80gb")
     html = page.render(several([report_on(estimate_of(), card) for card in cards]))
-    names = re.findall(r'<g class="card (\w+)"><title>([\w-]+) ([\d.]+ GiB): up to (\d+)', html)
+    names = re.findall(r'<g class="card (\w+)"><title>([\w-]+), ([\d.]+ GiB): up to (\d+)', html)
     assert [name for _, name, _, _ in names] == list(cards)
     assert [int(count) for *_, count in names] == [
         estimate_of().predicted_batch(

@@ -30,7 +30,7 @@ def render(report: Report, *, verbose: bool) -> str:
         _banner(report, view),
         _tiles(report),
         _lines(view.lines),
-        _tables("targets", view.tables) if report.parts else None,
+        _tables("targets", _not_drawn(view, figures)) if report.parts else None,
         *(section(figure.identity, figure.title, figure.drawn) for figure in figures),
         _places(view),
         remedies.section_of(report),
@@ -226,7 +226,7 @@ def _places(view: View) -> Safe | None:
 
 def _details(report: Report) -> Safe | None:
     """Return each part of a gate, folded."""
-    views = part_views(report, with_good=True)
+    views = () if report.is_survey else part_views(report, with_good=True)
     if not views:
         return None
     drawn = []

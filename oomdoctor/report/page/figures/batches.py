@@ -220,7 +220,8 @@ def _card_lines(cards: Sequence[Card], plot: Plot) -> list[Safe]:
     for card, name_at in zip(cards, names, strict=True):
         at, largest = y(card.usable_bytes), card.largest
         told = "" if largest is None else f": up to {largest:,}" if largest else ": none fits"
-        said = f"{cut(card.name, 26)} {whole(card.usable_bytes)}{told}"
+        said = f"{cut(card.name, 80)}, {whole(card.usable_bytes)}{told}"
+        name = cut(card.name.partition(" (")[0], 24)
         drawn.append(
             tag(
                 "g",
@@ -228,7 +229,7 @@ def _card_lines(cards: Sequence[Card], plot: Plot) -> list[Safe]:
                 line(LEFT, at, RIGHT, at),
                 line(RIGHT, at, RIGHT + 10, name_at, "lead"),
                 circle(x(largest), at, 3.5) if largest and x.low <= largest <= x.high else None,
-                label(said, RIGHT + 14, name_at + 4),
+                label(f"{name}{told}", RIGHT + 14, name_at + 4),
                 class_=f"card {card.verdict}",
             )
         )
@@ -238,12 +239,12 @@ def _card_lines(cards: Sequence[Card], plot: Plot) -> list[Safe]:
 def _table(cards: Sequence[Card], batch: int) -> Safe:
     head = tag(
         "tr",
-        tag("th", "card"),
+        tag("th", "machine"),
         tag("th", "memory", class_="n"),
         tag("th", "at batch ", tag("span", f"{batch:,}", class_="at")),
         tag("th", "peak", class_="n"),
         tag("th", "left", class_="n"),
-        tag("th", "largest batch (predicted)", class_="n"),
+        tag("th", "max batch (predicted)", class_="n"),
         tag("th", "program"),
     )
     body = tag("tbody", *(_row(card) for card in cards))
