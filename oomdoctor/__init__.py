@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         fit_with_rescue,
         probe_machine,
         suggest_batch_size,
+        suggest_machine,
     )
     from oomdoctor.profile.callback import MemoryCallback
     from oomdoctor.watching import install_excepthook, watch
@@ -31,6 +32,7 @@ __all__ = [
     "install_excepthook",
     "probe_machine",
     "suggest_batch_size",
+    "suggest_machine",
     "watch",
 ]
 _WATCHING = ("install_excepthook", "watch")

@@ -10,6 +10,7 @@ from oomdoctor.api.drawing import Drawing
 from oomdoctor.api.machine import probe_machine
 from oomdoctor.api.model import estimate_memory
 from oomdoctor.api.rescue import fit_with_rescue
+from oomdoctor.api.survey import suggest_machine
 from oomdoctor.api.tune import suggest_batch_size
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "fit_with_rescue",
     "probe_machine",
     "suggest_batch_size",
+    "suggest_machine",
 ]
 
 draw_with(Drawing())
