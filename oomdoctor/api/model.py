@@ -89,7 +89,7 @@ class Estimating:
     """Estimates one model at any batch size."""
 
     step: Callable[..., tuple[Estimate, Workload]]
-    """Takes the size, `jit`, `threads`, `card`, `cards` and `brief`, as `Estimator.estimate` does."""
+    """Takes the size, `jit`, `threads`, `card`, `cards`, `brief`, as `Estimator.estimate` does."""
     notes: tuple[str, ...] = ()
     """What was found about the data."""
 
