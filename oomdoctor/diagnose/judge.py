@@ -117,7 +117,8 @@ def _alternatives(ranked: list[Candidate]) -> tuple[OtherCause, ...]:
             evidence=other.evidence,
         )
         for other in list(best.values())[1:4]
-        if other.confidence >= LEAST_LIKELY and other.cause not in ("no_failure", "not_memory")
+        if other.confidence >= LEAST_LIKELY
+        and other.cause not in ("no_failure", "not_memory", "host_allocation_warning")
     )
 
 
@@ -228,6 +229,8 @@ def _host_figures(cause: str, log: Log, growth: Growth | None) -> dict[str, Any]
     if cause == "host_killed" and log.has("host_warning"):
         sizes = [event.bytes for event in log.of("host_warning") if event.bytes is not None]
         fields["requested_bytes"] = max(sizes, default=None)
+    if cause == "leak" and growth is not None and "gpu" in growth.figures[-1].text.lower():
+        fields["device"] = "GPU:0"
     if cause == "leak" and growth is not None and growth.is_in_bytes:
         fields["in_use_bytes"] = growth.figures[-1].bytes
     return fields

@@ -41,10 +41,12 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
     cause = f"{CAUSES_IN_WORDS[diagnosis.cause]} (confidence {diagnosis.confidence * 100:.0f} %)"
     state = "does_not_fit" if diagnosis.is_fatal else "info"
     lines.append(Line(state=state, category="Cause", text=cause))
-    for category, text in (_figures(diagnosis), ("Where", _where(diagnosis))):
+    buffer = _shape(diagnosis) if diagnosis.shape and _is_of_a_buffer(diagnosis) else ""
+    told = (_figures(diagnosis), ("Largest buffer", buffer), ("Where", _where(diagnosis)))
+    for category, text in told:
         if text:
             lines.append(Line(state="info", category=category, text=text))
-    for number, text in diagnosis.evidence[:MAX_QUOTES]:
+    for number, text in sorted(diagnosis.evidence[:MAX_QUOTES]):
         quote = cut(printable(text), MAX_QUOTE)
         lines.append(Line(state="info", category=f"line {number}", text=quote))
     return lines
@@ -52,14 +54,23 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[Line]:
 
 def _asked(diagnosis: Diagnosis) -> str:
     text = format_bytes(diagnosis.requested_bytes)
-    if diagnosis.shape:
-        text += f" for shape {'×'.join(map(str, diagnosis.shape))}"
-        text += f" of {diagnosis.dtype}" if diagnosis.dtype else ""
+    if diagnosis.shape and not _is_of_a_buffer(diagnosis):
+        text += f" for shape {_shape(diagnosis)}"
     if diagnosis.limit_bytes is not None:
         text += f"; the limit is {format_bytes(diagnosis.limit_bytes)}"
     if diagnosis.in_use_bytes is not None:
         text += f", {format_bytes(diagnosis.in_use_bytes)} in use"
     return text
+
+
+def _shape(diagnosis: Diagnosis) -> str:
+    shape = "×".join(map(str, diagnosis.shape or ()))
+    return f"{shape} of {diagnosis.dtype}" if diagnosis.dtype else shape
+
+
+def _is_of_a_buffer(diagnosis: Diagnosis) -> bool:
+    """Whether the shape is that of XLA's largest buffer, not of the request."""
+    return diagnosis.cause == "xla_exhausted" and diagnosis.batch_dimension is None
 
 
 def _figures(diagnosis: Diagnosis) -> tuple[str, str]:
@@ -90,8 +101,8 @@ def _where(diagnosis: Diagnosis) -> str:
 def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
     """Return who holds the memory, and what else it may have been."""
     holders = Table(
-        title="Who holds the memory",
-        headers=("chunks", "holds"),
+        title="What holds the memory",
+        headers=("what", "bytes"),
         rows=tuple((what, format_bytes(size)) for what, size in diagnosis.holders),
     )
     return [holders, others_table(diagnosis)]
