@@ -14,7 +14,7 @@ from oomdoctor.diagnose.device import device_candidates
 from oomdoctor.diagnose.events import Event, Log, places
 from oomdoctor.diagnose.figures import Growth, find_growth
 from oomdoctor.diagnose.host import KILLS, array_bytes, host_candidates
-from oomdoctor.diagnose.layers import layer_of
+from oomdoctor.diagnose.layers import is_keras_3, layer_of
 from oomdoctor.diagnose.meaning import Meaning, explain
 from oomdoctor.diagnose.reported import job_figures, xla_figures
 from oomdoctor.diagnose.request import FAILURES, Request, find_request
@@ -69,7 +69,7 @@ def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
         is_fatal=_is_fatal(chosen, log),
         evidence=chosen.evidence,
         alternatives=_alternatives(ranked),
-        layer=meaning.layer or layer_of(fields.get("op")),
+        layer=meaning.layer or layer_of(fields.get("op"), is_numbered=is_keras_3(log)),
         source_line=meaning.source_line,
         batch_dimension=meaning.batch_dimension,
         batch_size=meaning.batch_size,

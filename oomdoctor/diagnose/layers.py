@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 
+from oomdoctor.diagnose.events import Log
 from oomdoctor.diagnose.stage import is_optimizer_name
 
+_KERAS_3 = re.compile(r"keras[/\\]src[/\\](?:backend|trainers|ops|layers[/\\]layer)\b")
 _WRAPPERS = re.compile(
     r"^(?:gradient_tape|gradients?|training|train_step|while|cond|body|loss|metrics|optimizer\w*"
     r"|StatefulPartitionedCall\w*|PartitionedCall\w*|replica_\d+|tower_\d+|GradientTape|import|map"
@@ -42,8 +44,21 @@ _OP_TYPE = re.compile(
 )
 
 
-def layer_of(op: str | None) -> str | None:
+def is_keras_3(log: Log) -> bool:
+    """Whether the log shows Keras 3 at work."""
+    tags = log.of("op_tag")
+    return any(_KERAS_3.search(frame.file) for frame in log.frames) or any(
+        "_step_on_iterator" in (tag.op or "") for tag in tags
+    )
+
+
+def layer_of(op: str | None, *, is_numbered: bool = False) -> str | None:
     """Return the Keras layer that an op belongs to, by the op's name.
+
+    Args:
+        op: The name of the op, a path of scopes.
+        is_numbered: Whether scopes are the names of layers with `_1` after them, as in Keras 3
+            (seen in 3.15 with TensorFlow 2.21, in training and in prediction).
 
     Example:
         >>> layer_of("dual_encoder/model_1/conv2d_17/Relu_1")
@@ -54,6 +69,8 @@ def layer_of(op: str | None) -> str | None:
         'block_3'
         >>> layer_of("Conv2D") is None
         True
+        >>> layer_of("sequential_1/conv2d_19_1/convolution", is_numbered=True)
+        'conv2d_19'
     """
     if not op:
         return None
@@ -67,7 +84,8 @@ def layer_of(op: str | None) -> str | None:
         if is_optimizer_name(name) or not name[:1].isalpha():
             continue
         if not _WRAPPERS.match(name) and not _is_part(name):
-            return name
+            is_in_numbered = is_numbered and any(outer.endswith("_1") for outer in path[:2])
+            return name.removesuffix("_1") if is_in_numbered else name
     return None
 
 

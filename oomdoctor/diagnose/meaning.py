@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from oomdoctor.diagnose.events import Dump, Frame, Log
-from oomdoctor.diagnose.layers import layer_of
+from oomdoctor.diagnose.layers import is_keras_3, layer_of
 from oomdoctor.diagnose.request import Request
 from oomdoctor.diagnose.stage import creates_weights
 from oomdoctor.facts import MemoryMap
@@ -56,7 +56,7 @@ def explain(log: Log, request: Request, batch_size: int | None = None) -> Meanin
             f"Try {max(1, min(fitting, size // 2))} first."
         )
     return Meaning(
-        layer=layer_of(request.op),
+        layer=layer_of(request.op, is_numbered=is_keras_3(log)),
         source_line=_source_line(log),
         batch_dimension=dimension,
         batch_size=size,
