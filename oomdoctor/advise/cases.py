@@ -117,7 +117,7 @@ def problems(rule: Rule) -> list[str]:
     found += [
         f"no case uses variant {number}."
         for number, (_, code) in enumerate(rule.variants, start=1)
-        if code not in used
+        if code not in used and rule.file.code_of is None
     ]
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -83,7 +83,33 @@ def read_folder(folder: str | Path, *, thorough: bool = True) -> tuple[list[Rule
             rules.append(read_rule(path, root, thorough=thorough))
         except RuleError as error:
             errors.append(error)
-    return rules, errors
+    by_id = {rule.id: rule for rule in rules}
+    shown: list[Rule] = []
+    for rule in rules:
+        try:
+            shown.append(_with_code(rule, by_id))
+        except RuleError as error:
+            errors.append(error)
+    return shown, errors
+
+
+def _with_code(rule: Rule, by_id: Mapping[str, Rule]) -> Rule:
+    """Return a rule with the code of the one that it names, if it names one."""
+    if rule.file.code_of is None:
+        return rule
+    other = by_id.get(rule.file.code_of)
+    if other is None or other.file.code_of is not None:
+        raise RuleError(
+            f"{_shown(rule.path)}: code_of: {rule.file.code_of!r:.40} is no rule of this folder "
+            "with code of its own."
+        )
+    file = msgspec.structs.replace(
+        rule.file,
+        use_instead=other.file.use_instead,
+        variants=other.file.variants,
+        computed={**other.file.computed, **rule.file.computed},
+    )
+    return Rule(file, rule.path)
 
 
 def repeated(rules: Iterable[Rule]) -> list[RuleError]:
@@ -260,6 +286,10 @@ class _Checker:
             )
         if self.in_family and file.family != self.path.parent.name:
             raise self.fail("family", f"it must equal the folder, {self.path.parent.name}.")
+        if bool(file.use_instead) == (file.code_of is not None):
+            raise self.fail(
+                "use_instead", "write the code, or name a rule in code_of: one of both."
+            )
         if file.when is None and file.check is None:
             raise self.fail("when", "it is missing: only a rule with a check can do without.")
         if file.check is not None and not _NAME.fullmatch(file.check):

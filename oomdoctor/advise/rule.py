@@ -72,7 +72,6 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fix_title: str
     why: str
     example: str
-    use_instead: str
     speed: str
     effort: Literal["one line", "a few lines", "a rewrite"]
     accuracy: str
@@ -86,6 +85,8 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worse_when: str | None = None
     saves: str | None = None
     fits: str | None = None
+    use_instead: str = ""
+    code_of: str | None = None
     computed: Annotated[dict[str, str], Meta(max_length=MAX_COMPUTED)] = {}
     purposes: tuple[Literal["prototype", "train", "production"], ...] = ()
     variants: Annotated[tuple[Variant, ...], Meta(max_length=MAX_VARIANTS)] = ()
@@ -200,6 +201,8 @@ FIELDS = {
     "fact is known and not false, one with `{!data.labels_path}` only where it is not. A brace "
     "that is meant is written twice. A report indents the code by five columns, so keep its lines "
     "to 75 characters",
+    "code_of": "in place of `use_instead` and `variants`: the id of a rule of the same catalogue whose "
+    "code this one shows; names in `computed` that both have are this rule's own",
     "speed": "what the remedy does to the time of an epoch. Tables print what stands before the "
     "first comma, colon, semicolon or full stop: say the most in up to 32 characters",
     "effort": "`one line`, `a few lines` or `a rewrite`",

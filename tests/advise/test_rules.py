@@ -47,7 +47,26 @@ def test_ids_and_names_are_unique():
 def test_the_short_way_of_reading_a_rule_leaves_out_nothing_but_its_cases(rule):
     short = read_rule(Path(rule.path), thorough=False)
 
-    assert short.file == msgspec.structs.replace(rule.file, cases=())
+    if rule.file.code_of is None:
+        assert short.file == msgspec.structs.replace(rule.file, cases=())
+
+
+def test_a_rule_shows_the_code_of_the_rule_it_names():
+    by_id = {rule.id: rule for rule in RULES}
+    named = [rule for rule in RULES if rule.file.code_of is not None]
+    assert named
+    for rule in named:
+        other = by_id[rule.file.code_of]
+        assert rule.file.use_instead == other.file.use_instead != ""
+        assert rule.file.variants == other.file.variants
+
+
+def test_a_rule_that_names_no_code_is_refused(tmp_path):
+    text = Path(next(rule.path for rule in RULES if rule.file.code_of)).read_text()
+    (tmp_path / "little-ram-left.toml").write_text(text)
+    rules, errors = read_folder(tmp_path)
+    assert rules == []
+    assert "code_of" in str(errors[0])
 
 
 @every_rule
