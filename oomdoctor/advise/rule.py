@@ -201,8 +201,8 @@ FIELDS = {
     "fact is known and not false, one with `{!data.labels_path}` only where it is not. A brace "
     "that is meant is written twice. A report indents the code by five columns, so keep its lines "
     "to 75 characters",
-    "code_of": "in place of `use_instead` and `variants`: the id of a rule of the same catalogue whose "
-    "code this one shows; names in `computed` that both have are this rule's own",
+    "code_of": "in place of `use_instead` and `variants`: the id of a rule of the same catalogue "
+    "whose code this one shows; names in `computed` that both have are this rule's own",
     "speed": "what the remedy does to the time of an epoch. Tables print what stands before the "
     "first comma, colon, semicolon or full stop: say the most in up to 32 characters",
     "effort": "`one line`, `a few lines` or `a rewrite`",

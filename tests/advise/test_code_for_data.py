@@ -201,7 +201,7 @@ def test_a_stream_whose_batches_are_larger_than_the_gpu_gets_a_batch_that_fits(t
     finding = fired(report)["OD115"]
     assert (finding.remedy, finding.makes_it_fit) == ("reduce_batch", True)
     # 1 MiB holds two batches of 14 of these 36 KiB; half of that is left to the model.
-    assert "at most 14 fit" in finding.message
+    assert "up to 14 fit" in finding.message
     assert "batch_size=7" in finding.fix.code
     assert oomdoctor.check(tmp_path / "img", ram="8GiB", vram="1MiB", batch_size=14).verdict == (
         "fits"
