@@ -125,6 +125,8 @@ def judge(
         return _plain(rule, Outcome.PASSED, severity)
     if rule.worse_when is not None and evaluator.run(rule.worse_when).value is True:
         severity = list(Severity)[max(0, severity.rank - 1)]
+    elif rule.milder_when is not None and evaluator.run(rule.milder_when).value is True:
+        severity = list(Severity)[min(len(Severity) - 1, severity.rank + 1)]
     try:
         return _fired(rule, severity, known, evaluator)
     except ExpressionError as error:

@@ -261,7 +261,7 @@ class _Checker:
 
     def check(self, rule: Rule) -> None:
         self._words(rule.file)
-        optional = ("unless", "worse_when", "saves", "fits")
+        optional = ("unless", "worse_when", "milder_when", "saves", "fits")
         self.parse(rule, "computed", "when", *optional, *_TEMPLATES, "variants")
         for key, condition in (("when", rule.when), ("fits", rule.fits)):
             if condition is not None and not condition.facts:

@@ -128,7 +128,7 @@ def _costs(rule: Rule) -> str:
 
 
 def _facts(rule: Rule) -> str:
-    expressions = [rule.when, rule.unless, rule.worse_when, rule.saves, rule.fits]
+    expressions = [rule.when, rule.unless, rule.worse_when, rule.milder_when, rule.saves, rule.fits]
     expressions += rule.computed.values()
     expressions += [condition for condition, _ in rule.variants]
     names = {name for expression in expressions if expression for name in expression.facts}
@@ -164,6 +164,8 @@ def _when(rule: Rule) -> str:
         parts.append(f"All is well where `{_one_line(file.unless)}`.")
     if file.worse_when:
         parts.append(f"One step worse where `{_one_line(file.worse_when)}`.")
+    if file.milder_when:
+        parts.append(f"One step milder where `{_one_line(file.milder_when)}`.")
     return "\n\n".join(parts)
 
 

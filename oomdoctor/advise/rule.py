@@ -83,6 +83,7 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     check: str | None = None
     unless: str | None = None
     worse_when: str | None = None
+    milder_when: str | None = None
     saves: str | None = None
     fits: str | None = None
     use_instead: str = ""
@@ -127,6 +128,12 @@ class Rule:
     def worse_when(self) -> Expression | None:
         """Where this is known to hold, the finding is one step worse."""
         text = self.file.worse_when
+        return compile_expression(text, kind="flag") if text else None
+
+    @cached_property
+    def milder_when(self) -> Expression | None:
+        """Where this is known to hold, the finding is one step milder."""
+        text = self.file.milder_when
         return compile_expression(text, kind="flag") if text else None
 
     @cached_property
@@ -189,6 +196,8 @@ FIELDS = {
     "that is missing does no harm: only where it is known to hold is the finding dropped",
     "worse_when": "optional: a condition under which the finding is one step worse, `warning` for "
     "`info` and `error` for `warning`",
+    "milder_when": "optional: a condition under which the finding is one step milder, `info` for "
+    "`warning`",
     "message": "what is found in this run, with facts in braces",
     "resource": "what the remedy relieves: `ram`, `vram` or `none`",
     "remedy": "the cure, a word from the vocabulary below",

@@ -30,6 +30,12 @@ class CodeMatch:
     """The number of replicas or parts it is about."""
     detail: str | None = None
     """A further word by which a rule can choose what to say."""
+    size_bytes: int | None = None
+    """What it takes, where the code says so."""
+    size: str | None = None
+    """How that is computed, as a sentence that may follow another."""
+    numpy: str | None = None
+    """What NumPy is called in the file, where a change needs it."""
     is_fixable: bool = False
     """Whether `--fix` can change it safely."""
     ignored: tuple[str, ...] = ()

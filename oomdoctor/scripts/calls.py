@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts import checks_data, checks_loops
-from oomdoctor.scripts.calls_data import array_method, dataset_method, make_array, make_dataset
+from oomdoctor.scripts import (
+    checks_copies,
+    checks_data,
+    checks_loops,
+    checks_pictures,
+    checks_sizes,
+)
+from oomdoctor.scripts.calls_arrays import array_method, make_array
+from oomdoctor.scripts.calls_data import dataset_method, make_dataset
+from oomdoctor.scripts.calls_pictures import picture_method
 from oomdoctor.scripts.calls_model import (
     make_model_part,
     model_method,
     old_generator,
     strategy_method,
 )
-from oomdoctor.scripts.names import canonical, is_foreign
+from oomdoctor.scripts.layout import Layout
+from oomdoctor.scripts.names import LISTINGS, canonical, is_foreign
 from oomdoctor.scripts.values import (
     Array,
     Class,
@@ -23,6 +33,7 @@ from oomdoctor.scripts.values import (
     Instance,
     Items,
     Length,
+    Listing,
     Maker,
     Model,
     Number,
@@ -42,7 +53,8 @@ if TYPE_CHECKING:
 TRACERS = frozenset(("tensorflow.function",))
 
 BUILTINS = frozenset(
-    ("enumerate", "float", "int", "iter", "len", "list", "next", "range", "set", "sorted", "tuple", "zip")  # noqa: E501
+    ("dict", "enumerate", "float", "int", "iter", "len", "list", "map", "next", "range", "reversed",
+     "set", "sorted", "tuple", "zip")
 )  # fmt: skip
 
 _PASSED_ON = frozenset(("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "tqdm.trange"))
@@ -50,6 +62,12 @@ _DATASET_METHODS = frozenset(
     ("as_numpy_iterator", "batch", "interleave", "padded_batch", "prefetch")
 )
 """Methods that only a `tf.data.Dataset` has, in a file that imports TensorFlow."""
+_LISTING_METHODS = frozenset(("glob", "rglob", "iterdir"))
+_TABLE_METHODS = frozenset(("dropna", "drop", "reset_index", "copy", "merge", "query", "fillna"))
+_VIDEOS = frozenset(("cv2.VideoCapture", "moviepy.editor.VideoFileClip", "imageio.get_reader"))
+_VOLUMES = frozenset(
+    ("nibabel.load", "pydicom.dcmread", "pydicom.read_file", "dicom.read_file", "pydicom.filereader.dcmread")
+)
 _GROWTH = ("set_memory_growth", "logical_device_configuration", "virtual_device_configuration",
            "LogicalDeviceConfiguration", "VirtualDeviceConfiguration", "set_visible_devices",
            "GPUOptions")  # fmt: skip
@@ -142,7 +160,7 @@ def _function(walker: Walker, node: ast.Call, function: Function, given: Argumen
         walker.training(node)
     result = function.result
     if walker.will_run(function):
-        result = walker.run(function, bound(function, given.args, given.keywords))
+        result = walker.run(function, bound(function, given.args, given.keywords), node)
     if function.is_traced and result is None:
         return Tensor()
     if isinstance(result, Model) and result.loop is None and walker.loops and result.node:
@@ -181,11 +199,22 @@ def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Va
         return _builtin(walker, node, name[9:], given)
     if name in _PASSED_ON:
         return given.args[0] if given.args else None
-    if name == "sklearn.model_selection.train_test_split":
-        return Items.of(value for value in given.args for _ in range(2))
+    if name in ("sklearn.model_selection.train_test_split", "sklearn.utils.shuffle"):
+        return _split(walker, node, given, 1 if name.endswith("shuffle") else 2)
+    if name in LISTINGS:
+        return Listing(LISTINGS[name])
+    if name in _VIDEOS:
+        return Maker("video")
+    if name in _VOLUMES:
+        return Maker("volume", source=Number())
+    if name in ("collections.defaultdict", "collections.OrderedDict"):
+        return Maker("dict")
+    if name == "collections.deque":
+        return checks_sizes.buffer(walker, node, given)
     if package in ("tensorflow", "keras", "tensorflow_datasets"):
         return _of_framework(walker, node, name, given)
-    if package in ("numpy", "h5py", "cv2", "PIL", "imageio", "skimage", "matplotlib"):
+    if package in ("numpy", "h5py", "cv2", "PIL", "imageio", "skimage", "matplotlib", "tifffile",
+                   "SimpleITK", "scipy", "patchify", "keras_preprocessing"):
         return make_array(walker, node, name, given)
     return Other() if is_foreign(name) else None
 
@@ -232,14 +261,20 @@ def _trace(walker: Walker, node: ast.Call, given: Arguments) -> Value:
 def _builtin(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
     first = given.args[0] if given.args else None
     if name == "range":
-        return Maker("range")
+        last = given.args[min(1, len(given.args) - 1)] if given.args else None
+        return Maker("range", last)
     if name == "enumerate":
-        return Maker("enumerate", element_of(first))
+        return Maker("enumerate", element_of(first), first)
     if name == "zip":
-        return Maker("zip", Items.of(element_of(value) for value in given.args))
+        source = Items.of(given.args)
+        return Maker("zip", Items.of(element_of(value) for value in given.args), source)
+    if name == "map":
+        return _mapped(walker, node, given)
+    if name == "dict":
+        return Maker("dict")
     if name == "next":
         return element_of(first)
-    if name == "iter":
+    if name in ("iter", "reversed") or (isinstance(first, Listing) and name != "len"):
         return first
     if name == "len":
         return Length()
@@ -260,6 +295,10 @@ def element_of(over: Value) -> Value:
         return Tensor(of_dataset=over, is_input=True, batch_size=size)
     if isinstance(over, Sequence):
         return over.item
+    if isinstance(over, Listing):
+        if over.kind == "walk":
+            return Items((Other(), Listing(), Listing()))
+        return Other() if over.kind == "files" else None
     if isinstance(over, Maker):
         if over.kind == "range":
             return Number(varies=True)
@@ -285,6 +324,8 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
     """Return what a method gives whose name alone tells what it belongs to."""
     if walker.imports is None:
         return None
+    if name in _LISTING_METHODS:
+        return Listing()
     if name in _DATASET_METHODS or (name == "map" and "num_parallel_calls" in given):
         return dataset_method(walker, node, Dataset(), name, given)
     if name == "take" and given.args and isinstance(given.args[0], Number):
@@ -300,8 +341,52 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
 
 def _list_method(walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments) -> Value:
     if name == "append" and given.args:
-        checks_loops.kept(walker, node, holder, given.args[0], node.args[0])
+        value = given.args[0]
+        if isinstance(value, Model) and value.loop is not None and holder.depth == 0:
+            value.loop.keeps_models = True
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        label = owner.id if isinstance(owner, ast.Name) else None
+        checks_pictures.appended(walker, node, holder, value, label)
+        checks_loops.kept(walker, node, holder, value, node.args[0])
+    elif name in ("extend", "insert", "clear", "pop"):
+        holder.parts = ()
     return None
+
+
+def _mapped(walker: Walker, node: ast.Call, given: Arguments) -> Value:
+    """Return what `map` gives: the images that a function reads, where the names are files'."""
+    if len(given.args) < 2 or not isinstance(given.args[0], Function):
+        return None
+    function, over = given.args[0], given.args[1]
+    loop = walker.enter(node, over)
+    names = bound(function, [element_of(over)], {})
+    item = walker.run(function, names, node) if walker.will_run(function) else function.result
+    checks_pictures.listed(walker, node, over, item)
+    walker.leave(loop)
+    made = Sequence(len(walker.loops), item)
+    if isinstance(item, Picture) and not walker.loops:
+        made.pictures = node
+    return made
+
+
+def _split(walker: Walker, node: ast.Call, given: Arguments, parts: int) -> Value:
+    """Return the parts that data is split into, which are copies of it."""
+    for argument, value in zip(node.args, given.args, strict=False):
+        # Of an array of unknown size this is what everybody does.
+        if isinstance(value, Array) and not (value.load and value.pictures is None):
+            checks_copies.made(walker, node, _innermost(argument), value)
+    values = [
+        replace(value, count=None) if isinstance(value, Array) and parts > 1 else value
+        for value in given.args
+    ]
+    return Items.of(value for value in values for _ in range(parts))
+
+
+def _innermost(node: ast.expr) -> ast.expr:
+    """Return what a chain of calls begins with: `x` of `np.array(x)`."""
+    while isinstance(node, ast.Call) and len(node.args) == 1:
+        node = node.args[0]
+    return node
 
 
 def _tensor_method(
@@ -316,6 +401,14 @@ def _tensor_method(
 def _maker_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
+    if holder.kind == "video":
+        frame = Picture(Layout(dtype="uint8"), node)
+        return Items((Other(), frame)) if name == "read" else frame if name == "get_frame" else None
+    if holder.kind == "volume" and name in ("get_fdata", "get_data"):
+        return Picture(Layout(dtype="float64"), node)
+    if holder.kind == "deque" and name == "append":
+        checks_sizes.remembered(walker, node, holder, given)
+        return None
     if name == "apply_gradients":
         walker.training(node)
     if holder.kind == "tape" and name == "gradient":
@@ -325,18 +418,20 @@ def _maker_method(
     return None
 
 
+def _listing_method(
+    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
+) -> Value:
+    if name in ("head", "sample"):
+        return None
+    return Listing("table" if name in _TABLE_METHODS else "rows")
+
+
 def _number_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
     return Length() if name == "numpy" else None
 
 
-def _picture_method(
-    walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
-) -> Value:
-    if name in ("resize", "convert", "crop", "rotate", "transpose", "copy", "reshape", "astype"):
-        return Picture(holder.dtype, holder.node)
-    return None
 
 
 def attribute(holder: Value, name: str) -> Value:
@@ -350,8 +445,13 @@ def attribute(holder: Value, name: str) -> Value:
         return holder.of.methods.get(name)
     if isinstance(holder, Strategy):
         return Number(holder.replicas) if name == "num_replicas_in_sync" else None
-    if isinstance(holder, Array):
-        return Maker("shape") if name == "shape" else None
+    if isinstance(holder, (Array, Picture)):
+        return Maker("shape", source=holder) if name == "shape" else None
+    if isinstance(holder, Maker) and holder.kind == "volume":
+        is_dicom = name == "pixel_array"
+        return Picture(Layout(dtype="uint16"), ast.Pass()) if is_dicom else None
+    if isinstance(holder, Listing):
+        return Maker("shape", source=holder) if name == "shape" else Listing("rows")
     return holder if isinstance(holder, Other) else None
 
 
@@ -364,5 +464,6 @@ _METHODS: dict[type, Callable[[Any, ast.Call, Any, str, Arguments], Value]] = {
     Tensor: _tensor_method,
     Maker: _maker_method,
     Length: _number_method,
-    Picture: _picture_method,
+    Picture: picture_method,
+    Listing: _listing_method,
 }

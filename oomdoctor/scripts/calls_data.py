@@ -7,25 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oomdoctor.scripts import checks_data
-from oomdoctor.scripts.names import (
-    BATCHED_LOADERS,
-    FLOAT64,
-    PICTURE_READERS,
-    PICTURE_TO_ARRAY,
-    RECORD_READERS,
-    SMALL_PICTURES,
-    TABULAR,
-)
+from oomdoctor.scripts.calls_pictures import numbers
+from oomdoctor.scripts.known_data import TFDS, TFDS_NOT_IMAGES
+from oomdoctor.scripts.layout import Layout
+from oomdoctor.scripts.names import BATCHED_LOADERS, RECORD_READERS
 from oomdoctor.scripts.values import (
     Array,
     Dataset,
+    Function,
     Items,
     Length,
     Maker,
     Number,
     Other,
-    Picture,
-    Ref,
     Sequence,
     Tensor,
     Text,
@@ -48,12 +42,7 @@ _SAME = frozenset(
     )
 )  # fmt: skip
 _BATCHING = frozenset(("batch", "padded_batch", "ragged_batch", "bucket_by_sequence_length"))
-_REARRANGING = frozenset(
-    ("array", "asarray", "ascontiguousarray", "copy", "expand_dims", "moveaxis", "reshape",
-     "squeeze", "swapaxes", "transpose")
-)  # fmt: skip
-_JOINING = frozenset(("append", "concatenate", "dstack", "hstack", "stack", "vstack"))
-_CHANGING = frozenset(("interleave", "flat_map", "map", "parse_example_dataset"))
+_CHANGING = frozenset(("interleave", "flat_map", "parse_example_dataset"))
 
 
 def dataset_method(
@@ -64,21 +53,33 @@ def dataset_method(
         return _batched(node, dataset, given)
     if name == "unbatch":
         return replace(dataset, is_batched=False, batch=None, batch_size=None)
+    if name == "map":
+        return _mapped(walker, node, dataset, given)
     if name == "cache":
         checks_data.cache(walker, node, dataset, given)
         return dataset
     if name == "shuffle":
-        checks_data.shuffle(walker, node, dataset, given)
+        checks_data.shuffle(walker, node, dataset, given.get(0, "buffer_size"))
         return dataset
     if name in _CHANGING:
-        known = dataset if name == "map" else replace(dataset, is_batched=None, batch=None)
+        known = replace(dataset, is_batched=None, batch=None, layout=None, count=None)
         return known if dataset.content == "small" else replace(known, content="samples")
     if name == "apply":  # it may batch, unbatch or anything else
+        stage = given.get(0, "transformation_func")
+        if isinstance(stage, Maker) and stage.kind == "shuffle":
+            checks_data.shuffle(walker, node, dataset, stage.item)
         return replace(dataset, is_batched=None, batch=None, batch_size=None)
     if name == "take":
         size = given.get(0, "count")
-        is_few = isinstance(size, Number) and size.value is not None and size.value <= FEW
-        return replace(dataset, content="small") if is_few else dataset
+        number = size.value if isinstance(size, Number) else None
+        if not isinstance(number, int) or number < 0:
+            return replace(dataset, count=None)
+        taken = number * (dataset.batch_size or 1) if dataset.is_batched else number
+        count = taken if dataset.count is None else min(taken, dataset.count)
+        is_few = number <= FEW and (number == 1 or not dataset.is_pictures)
+        return replace(dataset, content="small" if is_few else dataset.content, count=count)
+    if name == "skip":
+        return replace(dataset, count=None)
     if name in ("cardinality", "__len__"):
         return Length()
     if name == "reduce":
@@ -105,10 +106,17 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
     if name in BATCHED_LOADERS:
         batch = given.keywords.get("batch_size", Number(KERAS_BATCH))
         size = batch.value if isinstance(batch, Number) else None
-        made = Dataset(is_batched=True, batch=node, content="samples")
-        made = replace(made, batch_size=size if isinstance(size, int) else None)
+        is_pictures = "image_dataset" in name
+        made = Dataset(
+            is_batched=True,
+            batch=node,
+            batch_size=size if isinstance(size, int) else None,
+            content="samples",
+            layout=_of_loader(given) if is_pictures else None,
+            is_pictures=is_pictures,
+        )
         if "batch_size" in given and batch is None and _is_none(given, "batch_size"):
-            made = Dataset(is_batched=False, content="samples")
+            made = replace(made, is_batched=False, batch=None, batch_size=None)
         both = given.keywords.get("subset") == Text("both")
         return True, Items.of((made, made)) if both else made
     if name == "tensorflow_datasets.load":
@@ -120,7 +128,10 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
         "tensorflow.data.Dataset.from_tensors",
     ):
         checks_data.slices(walker, node, given)
-        return True, Dataset(is_batched=False, content=_content(given.get(0, "tensors")))
+        tensors = given.get(0, "tensors")
+        layout, count = _of_slices(tensors)
+        content = _content(tensors)
+        return True, Dataset(is_batched=False, content=content, layout=layout, count=count)
     if name == "tensorflow.data.Dataset.list_files":
         return True, Dataset(is_batched=False, content="paths")
     if name in ("tensorflow.data.Dataset.range", "tensorflow.data.Dataset.random"):
@@ -132,6 +143,54 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
     return False, None
 
 
+def _of_loader(given: Arguments) -> Layout:
+    """Return how large the images are that Keras's loader gives."""
+    size = (256, 256)
+    if "image_size" in given:
+        size = numbers(None, given.keywords["image_size"]) or (None, None)
+    mode = given.keywords.get("color_mode")
+    channels = {"grayscale": 1, "rgba": 4}.get(mode.value if isinstance(mode, Text) else "", 3)
+    return Layout((*size, channels), "float32")
+
+
+def _of_slices(value: Value) -> tuple[Layout | None, int | None]:
+    if isinstance(value, Items):
+        return _of_slices(value.parts[0]) if value.parts else (None, None)
+    if isinstance(value, Array):
+        return Layout(value.dims, value.dtype), value.count
+    return None, None
+
+
+def _mapped(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> Dataset:
+    """Return a dataset of what a function makes of its samples."""
+    function = given.get(0, "map_func")
+    known = dataset if dataset.content == "small" else replace(dataset, content="samples")
+    if not isinstance(function, Function):
+        return replace(known, layout=None)
+    result = function.result
+    if walker.will_run(function):
+        element = Tensor(of_dataset=dataset, is_input=True, layout=dataset.layout,
+                         is_picture=dataset.is_pictures)  # fmt: skip
+        count = len(function.parameters)
+        names = {name: element if not place else Tensor() for place, name in
+                 enumerate(argument.arg for argument in function.node.args.args[:count])}  # fmt: skip
+        result = walker.run(function, names, node)
+    made = first_tensor(result)
+    if made is None:
+        return replace(known, layout=None)
+    layout = made.layout if not dataset.is_batched else dataset.layout
+    return replace(known, layout=layout, is_pictures=made.is_picture)
+
+
+def first_tensor(value: Value) -> Tensor | None:
+    """Return the tensor that a function of samples gives first."""
+    for _ in range(4):
+        if isinstance(value, Tensor):
+            return value
+        value = value.parts[0] if isinstance(value, Items) and value.parts else None
+    return None
+
+
 def _is_none(given: Arguments, name: str) -> bool:
     return any(
         word.arg == name and isinstance(word.value, ast.Constant) and word.value.value is None
@@ -141,7 +200,7 @@ def _is_none(given: Arguments, name: str) -> bool:
 
 def _of_tfds(given: Arguments) -> Value:
     split = given.keywords.get("split")
-    made = Dataset(is_batched=False, content="samples")
+    made = _published(given)
     known: Value = made
     if split is None:
         known = Maker("splits")
@@ -150,6 +209,23 @@ def _of_tfds(given: Arguments) -> Value:
         if isinstance(expression, (ast.List, ast.Tuple)):
             known = Items.of((made,) * len(expression.elts))
     return Items.of((known, Other())) if "with_info" in given else known
+
+
+def _published(given: Arguments) -> Dataset:
+    """Return a dataset of TensorFlow Datasets, as large as its page says."""
+    name = given.get(0, "name")
+    plain = name.value.split("/")[0].split(":")[0] if isinstance(name, Text) else ""
+    if plain in TFDS_NOT_IMAGES:
+        return Dataset(is_batched=False, content="small")
+    made = Dataset(is_batched=False, content="samples")
+    if plain not in TFDS:
+        return made
+    count, dims = TFDS[plain]
+    split = given.keywords.get("split")
+    is_plain = isinstance(split, Text) and split.value == "train"
+    layout = Layout(dims, "uint8") if dims else None
+    known = count if is_plain or layout is not None else None
+    return replace(made, layout=layout, count=known, is_pictures=True)
 
 
 def _zipped(given: Arguments) -> Dataset:
@@ -164,99 +240,7 @@ def _content(value: Value) -> str | None:
     if isinstance(value, Items):
         return _content(value.parts[0]) if value.parts else None
     if isinstance(value, Array):
-        return "samples" if value.size is None else "small"
+        return "samples" if value.size in (None, "builtin") else "small"
     if isinstance(value, (Other, Number)):
         return "small"
     return "paths" if isinstance(value, Sequence) and isinstance(value.item, Text) else None
-
-
-# --------------------------------------------------------------------------- arrays
-
-
-def make_array(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
-    """Return what a function of NumPy, or one that reads files, gives."""
-    if name in PICTURE_READERS:
-        return Picture(PICTURE_READERS[name], node)
-    first = given.args[0] if given.args else None
-    if name in PICTURE_TO_ARRAY:
-        return Picture("float32", node)
-    if name.startswith("cv2.") or name.startswith("skimage."):
-        return first if isinstance(first, Picture) else Other()
-    if name == "h5py.File":
-        return Maker("h5file")
-    if name.startswith("keras.datasets.") and name.endswith(".load_data"):
-        return _builtin_data(name.split(".")[2])
-    if not name.startswith("numpy."):
-        return None
-    if name == "numpy.load":
-        mode = given.expression(1, "mmap_mode")
-        is_mapped = mode is not None and not (isinstance(mode, ast.Constant) and not mode.value)
-        is_packed = isinstance(first, Text) and first.value.endswith(".npz")
-        # In a loop, or by a function that is told the file, it is one part of many.
-        is_part = bool(walker.loops) or walker.is_argument(given.expression(0, "file"))
-        size = "small" if is_part else None
-        return Array(load=node, is_mapped=is_mapped, is_packed=is_packed, size=size)
-    return _of_numpy(name.rpartition(".")[2], first, given)
-
-
-def _of_numpy(name: str, first: Value, given: Arguments) -> Value:
-    dtype = dtype_name(given.keywords.get("dtype"))
-    if isinstance(first, Picture):
-        return first if dtype is None else Picture(dtype, first.node)
-    if name in _REARRANGING and isinstance(first, Array):
-        is_copy = name in ("array", "copy")
-        return replace(first, dtype=dtype or first.dtype, is_mapped=first.is_mapped and not is_copy)
-    if name in ("array", "asarray", *_JOINING):
-        if isinstance(first, Maker) and first.kind == "h5data":
-            return Array(dtype=dtype)
-        if isinstance(first, Items):
-            first = first.parts[0] if first.parts else None
-        if isinstance(first, Sequence):
-            return _of_list(first, dtype)
-        if isinstance(first, Array):
-            return replace(first, load=None, is_mapped=False, dtype=dtype or first.dtype)
-        return None
-    return Other()
-
-
-def _of_list(items: Sequence, dtype: str | None) -> Value:
-    item = items.item
-    if items.pictures is not None:
-        kept = item.dtype if isinstance(item, Picture) else None
-        return Array(dtype=dtype or kept, pictures=items.pictures)
-    if isinstance(item, Array):
-        return replace(item, load=None, is_mapped=False, dtype=dtype or item.dtype)
-    return None
-
-
-def _builtin_data(name: str) -> Value:
-    if name in TABULAR:
-        return Items((Items((Other(), Other())), Items((Other(), Other()))))
-    size = "small" if name in SMALL_PICTURES else "builtin"
-    pair = Items((Array(dtype="uint8", size=size), Other()))
-    return Items((pair, pair))
-
-
-def array_method(
-    walker: Walker, node: ast.Call, array: Array, name: str, given: Arguments
-) -> Value:
-    """Return what a method of an array gives."""
-    if name == "astype":
-        dtype = dtype_name(given.get(0, "dtype"))
-        if dtype == "float64" and array.dtype != "float64" and array.size != "small":
-            checks_data.float64(walker, node, array)
-        return replace(array, dtype=dtype, is_mapped=False)
-    if name in _REARRANGING:
-        return array
-    return Other()
-
-
-def dtype_name(value: Value) -> str | None:
-    """Return the name of a dtype given as a string, as NumPy's, or as Python's `float`."""
-    if isinstance(value, Text):
-        name = value.value
-    elif isinstance(value, Ref):
-        name = value.name.rpartition(".")[2]
-    else:
-        return None
-    return "float64" if name in FLOAT64 else name

@@ -6,6 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from oomdoctor.scripts import checks_data, checks_loops
+from oomdoctor.scripts.calls_arrays import dtype_name
+from oomdoctor.scripts.calls_pictures import numbers, resized, whole
+from oomdoctor.scripts.layout import Layout
 from oomdoctor.scripts.names import (
     MODEL_MAKERS,
     SCALAR_GIVERS,
@@ -23,6 +26,7 @@ from oomdoctor.scripts.values import (
     Strategy,
     Symbolic,
     Tensor,
+    Text,
     Value,
 )
 
@@ -38,6 +42,8 @@ OLD_ARGUMENTS = {
 }  # fmt: skip
 """What the old methods took by place, as far as `fit`, `evaluate` and `predict` still take it."""
 _STILL_KNOWN = frozenset(("generator", "shuffle", "initial_epoch", "verbose"))
+IMAGE_RANK = 3
+"""Axes of an image: height, width, channels."""
 _TRAINING = frozenset(("fit", "train_on_batch"))
 _ASKING = frozenset(("evaluate", "predict", "test_on_batch", "predict_on_batch"))
 
@@ -137,12 +143,28 @@ def make_model_part(walker: Walker, node: ast.Call, name: str, given: Arguments)
     if name in STRATEGIES:
         return Strategy(_listed(given.expression(0, "devices")))
     if name in ("keras.Input", "keras.layers.Input"):
+        _seen_input(walker, given.get(0, "shape"))
         return Symbolic()
+    if last == "set_floatx":
+        if given.get(0, "value") == Text("float64"):
+            walker.tell("floatx-of-64-bits", node)
+        return Other()
+    if "input_shape" in given:
+        _seen_input(walker, given.keywords["input_shape"])
+    if last == "shuffle_and_repeat":
+        return Maker("shuffle", given.get(0, "buffer_size"))
     if name.startswith("keras.losses.") and last[:1].isupper():
         return Maker("loss") if "reduction" not in given else Maker("layer")
     if name.startswith("keras."):
         return _of_keras(name, last, given)
     return _of_tensorflow(walker, node, name, last, given)
+
+
+def _seen_input(walker: Walker, value: Value) -> None:
+    """Remember the shape of the model's input, if it may be an image."""
+    dims = numbers(None, value)
+    if dims is not None and len(dims) == IMAGE_RANK and walker.state is None:
+        walker.state = dims
 
 
 def _listed(devices: ast.expr | None) -> int | None:
@@ -184,10 +206,57 @@ def _of_tensorflow(walker: Walker, node: ast.Call, name: str, last: str, given: 
         return Maker("parts", Tensor())
     if any(isinstance(arg, Symbolic) for arg in given.args):
         return Symbolic()
+    picture = _of_images(last, first, given)
+    if picture is not None:
+        return picture
     if name in SCALAR_GIVERS:
         return Tensor(is_scalar=len(given.args) == 1 and "axis" not in given)
     if name.startswith(TENSOR_GIVERS) or (name.count(".") == 1 and last.islower()):
         return Tensor()
+    return None
+
+
+_DECODERS = frozenset(
+    ("decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png",
+     "decode_and_crop_jpeg")
+)  # fmt: skip
+_SIZED = {"resize": 1, "resize_with_pad": 1, "resize_with_crop_or_pad": 1, "random_crop": 1}
+_KEEPING = frozenset(
+    ("adjust_brightness", "adjust_contrast", "clip_by_value", "flip_left_right", "flip_up_down",
+     "per_image_standardization", "random_brightness", "random_contrast", "random_flip_left_right",
+     "random_flip_up_down", "random_hue", "random_saturation", "rot90", "squeeze")
+)  # fmt: skip
+
+
+def _of_images(last: str, first: Value, given: Arguments) -> Tensor | None:
+    """Return what a function of `tf.image` gives, with its size as far as the code says it."""
+    if last in _DECODERS:
+        channels = given.get(1, "channels")
+        number = channels.value if isinstance(channels, Number) else None
+        dims = (None, None, number if isinstance(number, int) and number else None)
+        return Tensor(layout=Layout(dims, "uint8"), is_picture=True)
+    if not isinstance(first, Tensor) or not (first.is_picture or first.layout):
+        return None
+    layout = first.layout or Layout()
+    if last in _SIZED:
+        size = numbers(None, given.get(1, "size"))
+        if size is None:
+            height, width = given.get(1, "target_height"), given.get(2, "target_width")
+            size = (whole(height), whole(width))
+        dtype = "float32" if last.startswith("resize") else layout.dtype
+        return Tensor(
+            layout=Layout(resized(layout, size).dims, dtype), is_picture=first.is_picture
+        )
+    if last in ("cast", "convert_image_dtype"):
+        dtype = dtype_name(given.get(1, "dtype"))
+        return Tensor(layout=Layout(layout.dims, dtype), is_picture=first.is_picture)
+    if last == "reshape":
+        dims = numbers(None, given.get(1, "shape"))
+        return Tensor(layout=Layout(dims, layout.dtype), is_picture=first.is_picture)
+    if last == "rgb_to_grayscale" and layout.dims and len(layout.dims) > 1:
+        return Tensor(layout=Layout((*layout.dims[:2], 1), layout.dtype), is_picture=True)
+    if last in _KEEPING:
+        return Tensor(layout=layout, is_picture=first.is_picture)
     return None
 
 

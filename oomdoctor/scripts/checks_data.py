@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from oomdoctor.scripts.checks_pictures import sized
+from oomdoctor.scripts.layout import Layout, computed, product
 from oomdoctor.scripts.values import Array, Dataset, Items, Length, Number, Sequence, Text, Value
+from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
     from oomdoctor.scripts.calls import Arguments
     from oomdoctor.scripts.walker import Walker
 
+KERAS_BATCH = 32
+"""What a batch is taken to hold that says nothing of it."""
 FEW_BATCHES = 10
 """A shuffle buffer of fewer batches than this is no mistake of size."""
 _DEPTH = 10
@@ -24,16 +29,25 @@ def cache(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) ->
     if has_file or dataset.content in ("small", "paths"):
         return
     check = "cache-of-batches" if dataset.is_batched else "cache-in-ram"
-    walker.tell(check, node, name=_receiver(node), count=dataset.batch_size)
+    size = sized(dataset.layout, dataset.count)
+    walker.tell(check, node, name=_receiver(node), count=dataset.batch_size, **size)
 
 
-def shuffle(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> None:
+def shuffle(walker: Walker, node: ast.Call, dataset: Dataset, size: Value) -> None:
     """Tell of a shuffle buffer that holds batches, or everything."""
-    size = given.get(0, "buffer_size")
     count = size.value if isinstance(size, Number) and isinstance(size.value, int) else None
-    if dataset.content == "small":
+    if dataset.content in ("small", "paths"):
         return
-    if dataset.is_batched and (count is None or count >= FEW_BATCHES):
+    each = dataset.layout.size_bytes if dataset.layout else None
+    per_element = (dataset.batch_size or KERAS_BATCH) if dataset.is_batched else 1
+    held = count * per_element if count is not None else None
+    if held is not None and dataset.count is not None:
+        held = min(held, dataset.count)
+    taken = product(held, each)
+    if dataset.is_batched and dataset.batch_size != 1 and (count is None or count >= FEW_BATCHES):
+        more: dict[str, Any] = {}
+        if taken is not None and count is not None and each:
+            more = {"size_bytes": taken, "size": computed((held or 0,), each)}
         walker.tell(
             "shuffle-of-whole-batches",
             node,
@@ -41,9 +55,21 @@ def shuffle(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) 
             count=count,
             parts=dataset.batch_size,
             is_fixable=_follows_batch(node, dataset),
+            **more,
         )
     elif isinstance(size, Length) and dataset.content == "samples":
-        walker.tell("shuffle-of-everything", node, name=_receiver(node))
+        known = sized(dataset.layout, dataset.count)
+        detail = "pictures" if dataset.is_pictures else "unknown"
+        walker.tell("shuffle-of-everything", node, name=_receiver(node), detail=detail, **known)
+    elif taken is not None and taken >= GIB and dataset.is_pictures and held is not None:
+        walker.tell(
+            "shuffle-of-pictures",
+            node,
+            name=_receiver(node),
+            count=count,
+            size_bytes=taken,
+            size=computed((held,), each or 0),
+        )
 
 
 def _follows_batch(node: ast.Call, dataset: Dataset) -> bool:
@@ -60,7 +86,8 @@ def _follows_batch(node: ast.Call, dataset: Dataset) -> bool:
 def slices(walker: Walker, node: ast.Call, given: Arguments) -> None:
     """Tell of a pipeline that is made from whole arrays."""
     for array in whole_arrays(given.get(0, "tensors")):
-        loaded(walker, array)
+        if not array.is_hdf5:
+            loaded(walker, array)
         if array.pictures is None and array.size is None:
             walker.tell("slices-of-whole-array", node)
 
@@ -78,7 +105,30 @@ def float64(walker: Walker, node: ast.Call, array: Array) -> None:
     argument = node.args[0] if node.args else None
     is_text = isinstance(argument, ast.Constant)
     can_fix = array.dtype == "uint8" and (is_text or argument is not None)
-    walker.tell("bytes-to-float64", node, name=_receiver(node), is_fixable=can_fix)
+    _widened(walker, node, array, _receiver(node), can_fix)
+
+
+def widened(
+    walker: Walker,
+    node: ast.AST,
+    array: Array,
+    source: ast.expr | None,
+    *,
+    can_fix: bool = False,
+    numpy: str | None = None,
+) -> None:
+    """Tell of arithmetic, or of a function, that gives float64 of bytes."""
+    name = source.id if isinstance(source, ast.Name) else None
+    _widened(walker, node, array, name, can_fix, numpy=numpy)
+
+
+def _widened(
+    walker: Walker, node: ast.AST, array: Array, name: str | None, can_fix: bool, **more: Any
+) -> None:
+    size = sized(Layout(array.dims, "float64"), array.count)
+    is_known = array.pictures is not None or array.size == "builtin"
+    more = {"detail": "pictures" if is_known else "unknown", **more, **size}
+    walker.tell("bytes-to-float64", node, name=name, is_fixable=can_fix, **more)
 
 
 def handed_over(walker: Walker, value: Value) -> None:
@@ -92,9 +142,10 @@ def loaded(walker: Walker, array: Array) -> None:
     if array.size is not None:
         return
     if array.pictures is not None:
-        walker.tell("pictures-read-into-list", array.pictures)
+        more = sized(Layout(array.dims, array.dtype), array.count)
+        walker.tell("pictures-read-into-list", array.pictures, **more)
     elif array.load is not None and not array.is_mapped:
-        detail = "packed" if array.is_packed else "plain"
+        detail = "hdf5" if array.is_hdf5 else "packed" if array.is_packed else "plain"
         path = array.load.args[0] if array.load.args else None
         is_text = isinstance(path, ast.Constant) and isinstance(path.value, str)
         walker.tell(

@@ -6,14 +6,16 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from oomdoctor.scripts.layout import product
 from oomdoctor.scripts.values import (
     MAX_LOOKED_AT,
     Dataset,
     Function,
+    Items,
     Loop,
+    Maker,
     Model,
     Number,
-    Picture,
     Sequence,
     Tensor,
     Value,
@@ -21,6 +23,10 @@ from oomdoctor.scripts.values import (
 
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
+
+
+FEW_MODELS = 2
+"""Models that a loop may build: a few are no leak worth telling of."""
 
 
 def is_large(dataset: Value) -> bool:
@@ -37,8 +43,6 @@ def held(walker: Walker, node: ast.AST, dataset: Dataset, **more: Any) -> None:
 
 def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.expr) -> None:
     """Tell of what is appended to a list that outlives the loop."""
-    if isinstance(value, Picture) and into.depth == 0:  # else it is one chunk of many
-        into.pictures = node
     if into.item is None:
         into.item = value
     loops = walker.loops[into.depth :]
@@ -69,13 +73,45 @@ def comprehension(walker: Walker, node: ast.AST, over: Value, item: Value) -> No
 
 def used(walker: Walker, model: Model) -> None:
     """Tell of a model that is trained or asked in the loop it was built in."""
-    if model.loop is not None and model.loop in walker.loops and model.node is not None:
-        model.loop.pending.append(("model-built-in-loop", model.node, {}))
+    loop = model.loop
+    if loop is None or loop not in walker.loops or model.node is None:
+        return
+    turns = [_turns(outer) for outer in walker.loops[: walker.loops.index(loop) + 1]]
+    count = product(*turns)
+    if count is not None and count < FEW_MODELS:
+        return
+    is_endless = any(isinstance(outer.node, ast.While) for outer in walker.loops)
+    more = {"count": count, "detail": "while" if is_endless else None, "name": looped(loop)}
+    loop.pending.append(("model-built-in-loop", walker.place_in(loop, model.node), more))
+
+
+def looped(loop: Loop) -> str | None:
+    """Return the variable of a loop."""
+    target = getattr(loop.node, "target", None)
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _turns(loop: Loop) -> int | None:
+    """Return how many turns a loop takes, where the code says so."""
+    over = loop.over
+    if isinstance(over, Maker) and over.kind == "range":
+        item = over.item
+        is_plain = isinstance(loop.node, ast.For) and isinstance(loop.node.iter, ast.Call)
+        plain = is_plain and len(loop.node.iter.args) == 1  # type: ignore[attr-defined]
+        if plain and isinstance(item, Number) and isinstance(item.value, int):
+            return max(0, item.value)
+    if isinstance(over, Sequence) and over.parts:
+        return len(over.parts)
+    return len(over.parts) if isinstance(over, Items) else None
 
 
 def predicted(walker: Walker, node: ast.Call, model: Model) -> None:
     """Tell of `predict` that is called for each turn of a loop, on what that turn brings."""
-    if not walker.loops or (model.loop is not None and model.loop in walker.loops):
+    if not walker.loops or walker.is_rare:
+        return
+    if model.loop is not None and model.loop in walker.loops:
+        return
+    if _turns(walker.loops[-1]) == 1:
         return
     loop = walker.loops[-1]
     arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -120,6 +156,8 @@ def settle(walker: Walker, loop: Loop) -> None:
     for check, node, more in loop.pending:
         if check == "tensor-kept-in-loop":
             holds = loop.trains or is_large(loop.over)
+        elif check == "model-built-in-loop":
+            holds = not loop.is_cleared and not loop.keeps_models
         else:
             holds = not loop.is_cleared
         if holds:

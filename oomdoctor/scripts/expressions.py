@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts import calls, checks_loops
+from oomdoctor.scripts import calls, checks_loops, checks_pictures
 from oomdoctor.scripts.operators import binary, number, subscript
 from oomdoctor.scripts.values import (
     Function,
     Items,
     Loop,
-    Picture,
+    Maker,
     Ref,
     Scope,
     Sequence,
@@ -24,6 +24,10 @@ from oomdoctor.scripts.values import (
 
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
+
+
+MAX_LISTED = 8
+"""Elements that are kept of a list as it is written."""
 
 
 def _constant(walker: Walker, node: ast.Constant) -> Value:
@@ -59,12 +63,20 @@ def _binary(walker: Walker, node: ast.BinOp) -> Value:
 def _subscript(walker: Walker, node: ast.Subscript) -> Value:
     holder = walker.value(node.value)
     index = walker.value(node.slice)
-    return subscript(holder, node.slice, index)
+    return subscript(walker, node, holder, node.slice, index)
 
 
 def _list(walker: Walker, node: ast.List) -> Value:
     parts = [walker.value(part) for part in node.elts]
-    return Sequence(len(walker.loops), parts[0] if parts else None)
+    made = Sequence(len(walker.loops), parts[0] if parts else None)
+    made.parts = tuple(parts[:MAX_LISTED])
+    return made
+
+
+def _dictionary(walker: Walker, node: ast.Dict) -> Value:
+    for part in (*node.keys, *node.values):
+        walker.value(part)
+    return Maker("dict")
 
 
 def _tuple(walker: Walker, node: ast.Tuple) -> Value:
@@ -95,8 +107,10 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.Genera
         item = walker.value(node.elt)
         if not isinstance(node, ast.GeneratorExp):
             checks_loops.comprehension(walker, node, loops[0].over, item)
+            checks_pictures.listed(walker, node, loops[0].over, item)
     made = Sequence(len(walker.loops), item)
-    if isinstance(item, Picture) and not walker.loops:
+    made.is_whole = checks_pictures.is_whole(loops[0].over)
+    if checks_pictures.as_picture(item) is not None and not walker.loops:
         made.pictures = node
     return made
 
@@ -133,6 +147,7 @@ EXPRESSIONS: dict[Any, Callable[[Any, Any], Value]] = {
     ast.BinOp: _binary,
     ast.Subscript: _subscript,
     ast.List: _list,
+    ast.Dict: _dictionary,
     ast.Tuple: _tuple,
     ast.ListComp: _comprehension,
     ast.SetComp: _comprehension,

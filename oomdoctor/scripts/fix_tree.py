@@ -74,9 +74,9 @@ class _Changer(cst.CSTTransformer):
         if not isinstance(number, (cst.Float, cst.Integer)):
             return updated_node
         found = self.match(original_node, "bytes-to-float64")
-        if found is None or found.detail is None:
+        if found is None or found.numpy is None:
             return updated_node
-        function = cst.parse_expression(f"{found.detail}.float32")
+        function = cst.parse_expression(f"{found.numpy}.float32")
         return updated_node.with_changes(right=cst.Call(function, [cst.Arg(number)]))
 
     def _is_list(self, node: cst.BaseExpression) -> bool:

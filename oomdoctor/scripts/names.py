@@ -78,14 +78,52 @@ PICTURE_READERS = {
     "imageio.v2.imread": "uint8",
     "imageio.v3.imread": "uint8",
     "matplotlib.image.imread": None,
+    "matplotlib.pyplot.imread": None,
+    "scipy.misc.imread": "uint8",
+    "scipy.ndimage.imread": "uint8",
     "skimage.io.imread": "uint8",
+    "skimage.data.imread": "uint8",
+    "tifffile.imread": None,
+    "SimpleITK.ReadImage": None,
+    "keras_preprocessing.image.load_img": "uint8",
     "PIL.Image.open": "uint8",
     "keras.utils.load_img": "uint8",
     "keras.preprocessing.image.load_img": "uint8",
 }
 """Functions that read one picture, and the dtype it has as an array."""
 
-PICTURE_TO_ARRAY = frozenset(("keras.utils.img_to_array", "keras.preprocessing.image.img_to_array"))
+COLOR_LOADERS = frozenset(name for name in PICTURE_READERS if name.endswith("load_img"))
+
+LISTINGS = {
+    "os.listdir": "files",
+    "os.scandir": "files",
+    "os.walk": "walk",
+    "glob.glob": "files",
+    "glob.iglob": "files",
+    "imutils.paths.list_images": "files",
+    "tensorflow.io.gfile.glob": "files",
+    "tensorflow.io.gfile.listdir": "files",
+    "pandas.read_csv": "table",
+    "pandas.read_excel": "table",
+    "pandas.read_json": "table",
+    "pandas.read_pickle": "table",
+}
+"""Functions that give one thing for each sample."""
+
+NOT_PICTURES = frozenset(
+    (
+        "HuMoments", "all", "any", "argmax", "argmin", "bincount", "calcHist", "contourArea",
+        "count_nonzero", "countNonZero", "findContours", "histogram", "hog", "imshow", "imwrite",
+        "imsave", "max", "mean", "median", "min", "minMaxLoc", "moments", "norm", "percentile",
+        "regionprops", "save", "shape", "size", "std", "sum", "unique", "var",
+    )
+)  # fmt: skip
+"""Functions of images that give something small."""
+
+PICTURE_TO_ARRAY = frozenset(
+    ("keras.utils.img_to_array", "keras.preprocessing.image.img_to_array",
+     "keras_preprocessing.image.img_to_array")
+)  # fmt: skip
 """Gives float32, whatever the picture."""
 
 TENSOR_GIVERS = ("tensorflow.math.", "tensorflow.nn.", "tensorflow.linalg.", "keras.ops.")

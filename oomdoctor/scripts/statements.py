@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts import calls, checks_loops
+from oomdoctor.scripts import calls, checks_copies, checks_loops, checks_pictures, checks_sizes
 from oomdoctor.scripts.names import SEQUENCES, canonical
 from oomdoctor.scripts.values import (
     Array,
@@ -16,6 +16,7 @@ from oomdoctor.scripts.values import (
     Function,
     Maker,
     Number,
+    Picture,
     Ref,
     Scope,
     Sequence,
@@ -36,8 +37,16 @@ def _expr(walker: Walker, node: ast.Expr) -> None:
 
 
 def _assign(walker: Walker, node: ast.Assign) -> None:
+    walker.copies = []
     value = walker.value(node.value)
+    if walker.copies:
+        checks_copies.settle(walker, node.targets, node.lineno)
     for target in node.targets:
+        if isinstance(target, ast.Subscript):
+            checks_pictures.stored(walker, node, target, value)
+            checks_sizes.written(walker, target, walker.value(target.value), value)
+        elif isinstance(value, Array) and not value.is_filled and isinstance(target, ast.Name):
+            walker.makers[target.id] = node.value
         walker.bind(target, value)
 
 
@@ -56,6 +65,8 @@ def _augmented(walker: Walker, node: ast.AugAssign) -> None:
     elif isinstance(before, Sequence) and isinstance(node.op, ast.Add):
         for part in node.value.elts if isinstance(node.value, ast.List) else ():
             checks_loops.kept(walker, node, before, walker.value(part), part)
+    elif isinstance(before, Picture):
+        pass
     elif not isinstance(before, Array) or isinstance(right, Array):
         walker.bind(node.target, before if isinstance(before, Tensor) else None)
 
@@ -73,7 +84,23 @@ def _leave(walker: Walker, node: ast.stmt) -> None:
 
 def _if(walker: Walker, node: ast.If) -> None:
     walker.value(node.test)
-    walker.branches(node.body, node.orelse)
+    outer, walker.is_rare = walker.is_rare, walker.is_rare or _comes_seldom(node.test)
+    try:
+        walker.branches(node.body, node.orelse)
+    finally:
+        walker.is_rare = outer
+
+
+def _comes_seldom(test: ast.expr) -> bool:
+    """Return whether a condition counts turns: `step % 100 == 0`, `i == 0`."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    for part in parts:
+        left = part.left if isinstance(part, ast.Compare) else part
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
+            return not isinstance(left.left, ast.Constant)
+        if isinstance(left, ast.UnaryOp) and isinstance(left.operand, ast.BinOp):
+            return isinstance(left.operand.op, ast.Mod)
+    return False
 
 
 def _try(walker: Walker, node: ast.Try) -> None:

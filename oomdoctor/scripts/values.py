@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from oomdoctor.scripts.layout import Dims, Layout, bytes_of, product
+
 MAX_PARTS = 100
 """Values inside of one value, all together: `a = (a, a)` doubles them with each line."""
 MAX_LOOKED_AT = 20_000
@@ -26,6 +28,8 @@ class Loop:
     """Whether `clear_session` is called in it."""
     trains: bool = False
     """Whether a step of training is run in it."""
+    keeps_models: bool = False
+    """Whether a list keeps the models that are built in it."""
     pending: list[tuple[Any, ...]] = field(default_factory=list)
     """Matches that hold only if the loop turns out as it seems, told when it ends."""
     _assigned: frozenset[str] | None = None
@@ -111,6 +115,17 @@ class Dataset:
     """Whether the last, partial batch is dropped."""
     content: str | None = None
     """`paths` before files are read, `samples`, `small`; None where that is not known."""
+    layout: Layout | None = None
+    """How large a sample is."""
+    count: int | None = None
+    """Samples."""
+    is_pictures: bool = False
+    """Whether its samples are decoded images."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """What all samples take."""
+        return product(self.count, self.layout.size_bytes if self.layout else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,24 @@ class Array:
     """Where picture files were gathered in a list to make it."""
     size: str | None = None
     """`small`, `builtin` for what `keras.datasets` has; None where that is not known."""
+    is_hdf5: bool = False
+    """Whether it was read whole from an HDF5 file."""
+    dims: Dims | None = None
+    """The shape of one sample."""
+    count: int | None = None
+    """Samples."""
+    is_filled: bool = True
+    """False for what `np.zeros` and its kin give, until something is written into it."""
+
+    @property
+    def each_bytes(self) -> int | None:
+        """What one sample takes."""
+        return bytes_of(self.dims, self.dtype)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """What the array takes."""
+        return product(self.count, self.each_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +192,9 @@ class Tensor:
     is_input: bool = False
     """Whether it is the element's first part."""
     batch_size: int | None = None
+    layout: Layout | None = None
+    is_picture: bool = False
+    """Whether it was decoded from a file of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +209,16 @@ class Maker:
     kind: str
     item: Value = None
     """What it is made of, or gives when it is looped over."""
+    source: Value = None
+    """What a loop over it goes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Names of files, rows of a table: one for each sample, and nobody knows how many."""
+
+    kind: str = "files"
+    """`files`, `walk` for `os.walk`, `table`, `rows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +253,17 @@ class Sequence:
     item: Value = None
     pictures: ast.AST | None = None
     """Where pictures were appended to it."""
+    is_whole: bool = False
+    """Whether it has an element for each sample."""
+    parts: tuple[Value, ...] = ()
+    """The elements it was written with."""
 
 
 @dataclass(slots=True, eq=False)
 class Picture:
     """One picture, read from a file."""
 
-    dtype: str | None
+    layout: Layout
     node: ast.AST
 
 
@@ -229,6 +279,10 @@ class Function:
     owner: Instance | None = None
     is_walked: bool = False
     result: Value = None
+    is_foreign: bool = False
+    """Whether another file of the project has it."""
+    _yields: bool | None = None
+    _trains: bool | None = None
     _parameters: frozenset[str] | None = None
 
     @property
@@ -239,6 +293,26 @@ class Function:
             names = (item.arg for item in (*arguments.posonlyargs, *arguments.args))
             self._parameters = frozenset(names)
         return self._parameters
+
+    @property
+    def yields(self) -> bool:
+        """Whether it hands out one thing after the other."""
+        if self._yields is None:
+            self._yields = any(
+                isinstance(node, (ast.Yield, ast.YieldFrom))
+                for node in islice(ast.walk(self.node), MAX_LOOKED_AT)
+            )
+        return self._yields
+
+    @property
+    def trains(self) -> bool:
+        """Whether a model is trained in it, so that its names live as long."""
+        if self._trains is None:
+            self._trains = any(
+                isinstance(node, ast.Attribute) and node.attr in ("fit", "fit_generator")
+                for node in islice(ast.walk(self.node), MAX_LOOKED_AT)
+            )
+        return self._trains
 
 
 @dataclass(slots=True, eq=False)
@@ -268,7 +342,7 @@ def _count(value: Value) -> int:
 
 
 Value = (
-    Ref | Other | Number | Text | Length | Dataset | Array | Model | Strategy | Tensor | Symbolic
+    Ref | Other | Number | Text | Length | Listing | Dataset | Array | Model | Strategy | Tensor | Symbolic
     | Maker | Shape | Items | Sequence | Picture | Function | Class | Instance | None
 )  # fmt: skip
 
@@ -287,6 +361,9 @@ def joined(one: Value, other: Value) -> Value:
             batch_size=one.batch_size if one.batch_size == other.batch_size else None,
             drops=one.drops or other.drops,
             content=one.content if one.content == other.content else None,
+            layout=one.layout if one.layout == other.layout else None,
+            count=one.count if one.count == other.count else None,
+            is_pictures=one.is_pictures and other.is_pictures,
         )
     if isinstance(one, Array) and isinstance(other, Array):
         return Array(
@@ -296,6 +373,10 @@ def joined(one: Value, other: Value) -> Value:
             is_packed=one.is_packed or other.is_packed,
             pictures=one.pictures or other.pictures,
             size=one.size or other.size,
+            is_hdf5=one.is_hdf5 or other.is_hdf5,
+            dims=one.dims if one.dims == other.dims else None,
+            count=one.count if one.count == other.count else None,
+            is_filled=one.is_filled or other.is_filled,
         )
     if isinstance(one, Model) and isinstance(other, Model):
         return Model(strategy=one.strategy or other.strategy)

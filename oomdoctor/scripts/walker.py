@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from oomdoctor.scripts import calls, checks_loops
 from oomdoctor.scripts.expressions import EXPRESSIONS
+from oomdoctor.scripts.layout import Dims
 from oomdoctor.scripts.statements import STATEMENTS
 from oomdoctor.scripts.values import (
+    Array,
     Class,
     Dataset,
     Ended,
@@ -26,6 +29,7 @@ from oomdoctor.scripts.values import (
     Other,
     Ref,
     Scope,
+    Sequence,
     Strategy,
     Tensor,
     Value,
@@ -61,6 +65,21 @@ class Walker:
         self.later: list[Function | Class] = []
         self.matches: list[tuple[Any, ...]] = []
         self.told: set[tuple[str, int]] = set()
+        self.told_nodes: set[int] = set()
+        self.foreign = 0
+        """Calls of other files' functions that are being walked."""
+        self.foreign_call: ast.AST | None = None
+        """Where this file calls them."""
+        self.copies: list[tuple[Any, ...]] = []
+        """What the statement that is walked copies of a dataset."""
+        self.makers: dict[str, ast.expr] = {}
+        """The calls that made the empty arrays that names hold."""
+        self.state: Dims | None = None
+        """The shape of one input of the model, if it is an image."""
+        self.is_rare = False
+        """Whether what is walked runs only in some turns: `if step % 100 == 0`."""
+        self.calls: list[tuple[int, ast.AST]] = []
+        """The calls that led here, each with the frame it was made in."""
         self.imports: ast.AST | None = None
         """Where TensorFlow or Keras is imported first."""
         self.numpy_name: str | None = None
@@ -73,14 +92,42 @@ class Walker:
         self._copied = 0
         self._inherited = 0
         self._walks: dict[int, int] = {}
+        self._stores: dict[str, list[int]] | None = None
 
     # ------------------------------------------------------------------ what is found
 
     def tell(self, check: str, node: ast.AST, **more: Any) -> None:
         """Keep a match, once for each place."""
+        node = self.own(node)
         if (check, id(node)) not in self.told:
             self.told.add((check, id(node)))
+            self.told_nodes.add(id(node))
             self.matches.append((check, node, more))
+
+    def has_told(self, node: ast.AST) -> bool:
+        """Return whether anything was told of a place."""
+        return id(node) in self.told_nodes
+
+    def own(self, node: ast.AST) -> ast.AST:
+        """Return where this file calls what another one has: nothing is told of other files."""
+        return self.foreign_call if self.foreign and self.foreign_call is not None else node
+
+    def place_in(self, loop: Loop, node: ast.AST) -> ast.AST:
+        """Return the place in the body of a loop that leads to a node."""
+        return next((call for frame, call in self.calls if frame == loop.frame), node)
+
+    @property
+    def stores(self) -> dict[str, list[int]]:
+        """The lines where each name is bound or deleted."""
+        if self._stores is None:
+            found: dict[str, list[int]] = {}
+            for node in ast.walk(self.tree) if self.tree else ():
+                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                    found.setdefault(node.id, []).append(node.lineno)
+            for lines in found.values():
+                lines.sort()
+            self._stores = found
+        return self._stores
 
     @property
     def is_traced(self) -> bool:
@@ -189,17 +236,43 @@ class Walker:
             and self._walks.get(id(function.node), 0) < MAX_WALKS
         )
 
-    def run(self, function: Function, given: dict[str, Value]) -> Value:
+    def run(
+        self, function: Function, given: dict[str, Value], call: ast.AST | None = None
+    ) -> Value:
         """Walk a function the first time it is called, and return what it gives."""
         if not self.will_run(function):
             return function.result
         function.is_walked = True
         self._walks[id(function.node)] = self._walks.get(id(function.node), 0) + 1
-        outer = self.scope, self.returns, self.frame
-        self.scope, self.returns = Scope(function.scope), []
+        outer = self.scope, self.returns, self.frame, self.copies
+        if call is not None:
+            self.calls.append((self.frame, call))
+        if function.is_foreign and not self.foreign:
+            self.foreign_call = call
+        self.foreign += function.is_foreign
+        self.scope, self.returns, self.copies = Scope(function.scope), [], []
         self.frames += 1
         self.frame = self.frames
         self.functions.append(function)
+        self._bind_arguments(function, given)
+        if isinstance(function.node, ast.Lambda):
+            self.returns.append(self.value(function.node.body))
+        else:
+            self.block(function.node.body)
+        result: Value = None
+        for value in self.returns:
+            result = joined(result, value)
+        if function.is_foreign and self.foreign == 1 and call is not None:
+            result = rooted(result, call)
+        function.result = result
+        self.functions.pop()
+        self.foreign -= function.is_foreign
+        if call is not None:
+            self.calls.pop()
+        self.scope, self.returns, self.frame, self.copies = outer
+        return result
+
+    def _bind_arguments(self, function: Function, given: dict[str, Value]) -> None:
         arguments = function.node.args
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             value = given.get(argument.arg)
@@ -209,19 +282,8 @@ class Walker:
         for extra in (arguments.vararg, arguments.kwarg):
             if extra is not None:
                 self.scope.names[extra.arg] = Other()
-        if isinstance(function.node, ast.Lambda):
-            self.returns.append(self.value(function.node.body))
-        else:
-            if function.owner is not None and arguments.args:
-                self.scope.names[arguments.args[0].arg] = function.owner
-            self.block(function.node.body)
-        result: Value = None
-        for value in self.returns:
-            result = joined(result, value)
-        function.result = result
-        self.functions.pop()
-        self.scope, self.returns, self.frame = outer
-        return result
+        if function.owner is not None and arguments.args:
+            self.scope.names[arguments.args[0].arg] = function.owner
 
     def inherit(self, made: Class, base: Class) -> None:
         """Give a class the methods of another."""
@@ -241,8 +303,8 @@ class Walker:
         start = made.methods.get("__init__")
         if start is not None:
             self.run(start, calls.bound(start, args, keywords))
-        for method in made.methods.values():
-            self.run(method, {})
+        # The others are walked where they are called, and what nobody calls at the end.
+        self.later += made.methods.values()
 
     def instance_of(self, made: Class) -> Instance:
         """Return the object that stands for all of a class."""
@@ -293,6 +355,22 @@ class Walker:
                 if isinstance(child, ast.expr):
                     self.value(child)
         return None
+
+
+def rooted(value: Value, call: ast.AST) -> Value:
+    """Return a value that another file made, as one that the call in this file gives."""
+    if isinstance(value, Items):
+        return Items(tuple(rooted(part, call) for part in value.parts), value.count)
+    if isinstance(value, Array) and (value.pictures or value.load):
+        load = call if value.load is not None and isinstance(call, ast.Call) else None
+        return replace(value, pictures=call if value.pictures else None, load=load)
+    if isinstance(value, Sequence) and value.pictures is not None:
+        value.pictures = call
+    if isinstance(value, Dataset) and value.batch is not None:
+        return replace(value, batch=call if isinstance(call, ast.Call) else None)
+    if isinstance(value, Model) and value.node is not None:
+        return replace(value, node=call)
+    return value
 
 
 def _parts(value: Value, count: int) -> list[Value]:

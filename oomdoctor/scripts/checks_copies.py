@@ -1,0 +1,81 @@
+"""Second copies of a whole dataset, made while the first one lives on."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from oomdoctor.scripts.checks_pictures import sized
+from oomdoctor.scripts.layout import Layout
+from oomdoctor.scripts.values import Array, Picture, Sequence, Value
+from oomdoctor.units import MIB
+
+if TYPE_CHECKING:
+    from oomdoctor.scripts.walker import Walker
+
+WORTH_TELLING = 100 * MIB
+"""A copy that is known to be smaller is not told of."""
+MAX_TARGETS = 20
+
+
+def made(walker: Walker, node: ast.AST, source: ast.expr | None, value: Value) -> None:
+    """Remember that an expression copies what a name holds; what becomes of it decides."""
+    kind = _kind(value)
+    if kind is not None and isinstance(source, (ast.Name, ast.Attribute)):
+        walker.copies.append((node, source, value, kind))
+
+
+def _kind(value: Value) -> str | None:
+    """Return what makes a value worth telling of its copies."""
+    if isinstance(value, Sequence):
+        return "pictures" if value.pictures is not None else None
+    if not isinstance(value, Array) or value.size in ("small", "part") or value.is_mapped:
+        return None
+    if value.pictures is not None:
+        return "pictures"
+    size = value.size_bytes
+    if size is not None:
+        return "known" if size >= WORTH_TELLING else None
+    return "loaded" if value.load is not None or value.is_hdf5 else None
+
+
+def settle(walker: Walker, targets: list[ast.expr], line: int) -> None:
+    """Tell of the copies that the statement made and keeps beside what was copied."""
+    copies, walker.copies = walker.copies, []
+    names: set[str] = set()
+    for target in targets[:MAX_TARGETS]:
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        names.update(map(_named, parts[:MAX_TARGETS]))
+    for node, source, value, kind in copies:
+        name = _named(source)
+        if name in names or not _lasts(walker, name, line) or walker.has_told(node):
+            continue
+        more = sized(_layout(value), value.count if isinstance(value, Array) else None)
+        walker.tell("copy-of-dataset", node, name=name, detail=kind, **more)
+
+
+def _layout(value: Value) -> Layout | None:
+    if isinstance(value, Array):
+        return Layout(value.dims, value.dtype)
+    if isinstance(value, Sequence) and isinstance(value.item, Picture):
+        return value.item.layout
+    return None
+
+
+def _named(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_named(node.value)}.{node.attr}"
+    return ""
+
+
+def _lasts(walker: Walker, name: str, line: int) -> bool:
+    """Return whether what a name holds now is still there while the model trains."""
+    if walker.in_getitem or any(function.yields for function in walker.functions):
+        return False
+    if walker.functions and not walker.functions[-1].trains:
+        return False  # it goes when the function ends
+    lines = walker.stores.get(name, ())
+    return bisect_right(lines, line) == len(lines)  # neither deleted nor bound again later on
