@@ -64,6 +64,11 @@ _DATASET_METHODS = frozenset(
 """Methods that only a `tf.data.Dataset` has, in a file that imports TensorFlow."""
 _LISTING_METHODS = frozenset(("glob", "rglob", "iterdir"))
 _TABLE_METHODS = frozenset(("dropna", "drop", "reset_index", "copy", "merge", "query", "fillna"))
+_FOLDS = frozenset(
+    f"sklearn.model_selection.{name}"
+    for name in ("KFold", "StratifiedKFold", "GroupKFold", "RepeatedKFold", "ShuffleSplit",
+                 "StratifiedShuffleSplit")
+)  # fmt: skip
 _VIDEOS = frozenset(("cv2.VideoCapture", "moviepy.editor.VideoFileClip", "imageio.get_reader"))
 _VOLUMES = frozenset(
     ("nibabel.load", "pydicom.dcmread", "pydicom.read_file", "dicom.read_file", "pydicom.filereader.dcmread")
@@ -132,10 +137,7 @@ def call(walker: Walker, node: ast.Call) -> Value:
     if isinstance(callee, Function):
         return _function(walker, node, callee, given)
     if isinstance(callee, Class):
-        walker.walk_class(callee, given.args, given.keywords)
-        if callee.base == "model":
-            return _built(walker, node)
-        return walker.instance_of(callee)
+        return _instance(walker, node, callee, given)
     return _object(callee, given)
 
 
@@ -203,6 +205,8 @@ def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Va
         return _split(walker, node, given, 1 if name.endswith("shuffle") else 2)
     if name in LISTINGS:
         return Listing(LISTINGS[name])
+    if name in _FOLDS:
+        return Maker("folds", Items((Maker("index"), Maker("index"))))
     if name in _VIDEOS:
         return Maker("video")
     if name in _VOLUMES:
@@ -216,7 +220,23 @@ def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Va
     if package in ("numpy", "h5py", "cv2", "PIL", "imageio", "skimage", "matplotlib", "tifffile",
                    "SimpleITK", "scipy", "patchify", "keras_preprocessing"):
         return make_array(walker, node, name, given)
-    return Other() if is_foreign(name) else None
+    if is_foreign(name):
+        return Other()
+    if walker.project is None:
+        return None
+    found = walker.project.symbol(walker, name)
+    if isinstance(found, Function):
+        return _function(walker, node, found, given)
+    if isinstance(found, Class):
+        return _instance(walker, node, found, given)
+    return None
+
+
+def _instance(walker: Walker, node: ast.Call, made: Class, given: Arguments) -> Value:
+    walker.walk_class(made, given.args, given.keywords, node)
+    if made.base == "model":
+        return _built(walker, node)
+    return walker.instance_of(made)
 
 
 def _of_framework(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
@@ -304,7 +324,7 @@ def element_of(over: Value) -> Value:
             return Number(varies=True)
         if over.kind == "enumerate":
             return Items.of((Number(varies=True), over.item))
-        return over.item if over.kind in ("zip", "distributed") else None
+        return over.item if over.kind in ("zip", "distributed", "folds") else None
     return None
 
 
@@ -322,7 +342,7 @@ def _method(walker: Walker, node: ast.Call, holder: Value, name: str, given: Arg
 
 def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Value:
     """Return what a method gives whose name alone tells what it belongs to."""
-    if walker.imports is None:
+    if not walker.knows_framework:
         return None
     if name in _LISTING_METHODS:
         return Listing()
@@ -406,6 +426,8 @@ def _maker_method(
         return Items((Other(), frame)) if name == "read" else frame if name == "get_frame" else None
     if holder.kind == "volume" and name in ("get_fdata", "get_data"):
         return Picture(Layout(dtype="float64"), node)
+    if holder.kind == "folds" and name == "split":
+        return holder
     if holder.kind == "deque" and name == "append":
         checks_sizes.remembered(walker, node, holder, given)
         return None

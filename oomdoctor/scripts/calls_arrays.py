@@ -35,6 +35,11 @@ _VIEWING = frozenset(
 )  # fmt: skip
 _COPYING = frozenset(("array", "copy", "flatten", "repeat", "float32", "float64", "divide", "subtract"))
 _JOINING = frozenset(("append", "concatenate", "dstack", "hstack", "stack", "vstack"))
+_PLACES = frozenset(
+    ("arange", "argsort", "argwhere", "choice", "flatnonzero", "in1d", "isin", "logical_and",
+     "logical_not", "logical_or", "nonzero", "permutation", "where")
+)  # fmt: skip
+"""Functions that give the places of samples."""
 _FILLING = frozenset(("empty", "full", "ndarray", "ones", "zeros"))
 
 
@@ -120,7 +125,7 @@ def _of_numpy(
             checks_copies.made(walker, node, source, first)
             return _of_list(walker, node, first, dtype, source)
         return None
-    return Other()
+    return Maker("index") if name in _PLACES else Other()
 
 
 def _of_array(
@@ -171,7 +176,7 @@ def _joined(
     if isinstance(first, Sequence):
         return _of_list(walker, node, first, dtype, None)
     if isinstance(first, Array):
-        return replace(first, load=None, is_mapped=False, dtype=dtype or first.dtype, count=None)
+        return replace(first, is_mapped=False, dtype=dtype or first.dtype, count=None)
     return None
 
 
@@ -212,12 +217,17 @@ def _filled(
         dims=dims[1:],
         is_filled=False,
         load=None,
-        size="text" if isinstance(parts[-1], Length) and len(dims) > 2 else None,
+        size="text" if _is_one_hot(parts) else None,
     )
     checks_sizes.allocated(walker, node, array)
     if array.size_bytes is None and not isinstance(parts[0], Length):
         return replace(array, size=array.size or "small")
     return array
+
+
+def _is_one_hot(parts: tuple[Value, ...]) -> bool:
+    """Return whether a shape is that of samples, positions and words."""
+    return len(parts) > 2 and isinstance(parts[-1], Length) and isinstance(parts[0], Length)
 
 
 def _builtin_data(name: str) -> Value:

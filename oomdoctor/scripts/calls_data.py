@@ -216,7 +216,7 @@ def _published(given: Arguments) -> Dataset:
     name = given.get(0, "name")
     plain = name.value.split("/")[0].split(":")[0] if isinstance(name, Text) else ""
     if plain in TFDS_NOT_IMAGES:
-        return Dataset(is_batched=False, content="small")
+        return Dataset(is_batched=False, content="table")
     made = Dataset(is_batched=False, content="samples")
     if plain not in TFDS:
         return made

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts.checks_pictures import sized
 from oomdoctor.scripts.layout import Layout
-from oomdoctor.scripts.values import Array, Picture, Sequence, Value
+from oomdoctor.scripts.values import Array, Function, Picture, Sequence, Value
 from oomdoctor.units import MIB
 
 if TYPE_CHECKING:
@@ -49,10 +49,43 @@ def settle(walker: Walker, targets: list[ast.expr], line: int) -> None:
         names.update(map(_named, parts[:MAX_TARGETS]))
     for node, source, value, kind in copies:
         name = _named(source)
+        if name not in names and _is_given(walker, name):
+            walker.escaping.append((node, name, value, kind))
+            continue
         if name in names or not _lasts(walker, name, line) or walker.has_told(node):
             continue
         more = sized(_layout(value), value.count if isinstance(value, Array) else None)
         walker.tell("copy-of-dataset", node, name=name, detail=kind, **more)
+
+
+def returned(walker: Walker) -> None:
+    """Remember the copies that a function returns of what it was given."""
+    copies, walker.copies = walker.copies, []
+    for node, source, value, kind in copies:
+        name = _named(source)
+        if _is_given(walker, name):
+            walker.escaping.append((node, name, value, kind))
+
+
+def _is_given(walker: Walker, name: str) -> bool:
+    """Return whether a name is an argument, so that the caller holds what is copied."""
+    return bool(walker.functions) and name in walker.functions[-1].parameters
+
+
+def escaped(
+    function: Function, call: ast.Call, escaping: list[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Return the copies that a function made of its arguments, as those of its caller."""
+    names = [argument.arg for argument in function.node.args.args]
+    names = names[1:] if function.owner is not None else names
+    given = dict(zip(names, call.args, strict=False))
+    given.update({word.arg: word.value for word in call.keywords if word.arg})
+    found = []
+    for node, name, value, kind in escaping:
+        source = given.get(name)
+        if isinstance(source, (ast.Name, ast.Attribute)):
+            found.append((node, source, value, kind))
+    return found
 
 
 def _layout(value: Value) -> Layout | None:

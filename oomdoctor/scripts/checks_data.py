@@ -36,7 +36,7 @@ def cache(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) ->
 def shuffle(walker: Walker, node: ast.Call, dataset: Dataset, size: Value) -> None:
     """Tell of a shuffle buffer that holds batches, or everything."""
     count = size.value if isinstance(size, Number) and isinstance(size.value, int) else None
-    if dataset.content in ("small", "paths"):
+    if dataset.content in ("small", "paths", "table"):
         return
     each = dataset.layout.size_bytes if dataset.layout else None
     per_element = (dataset.batch_size or KERAS_BATCH) if dataset.is_batched else 1

@@ -31,7 +31,7 @@ FEW_MODELS = 2
 
 def is_large(dataset: Value) -> bool:
     """Return whether a value is a dataset that is not known to be small."""
-    return isinstance(dataset, Dataset) and dataset.content not in ("small", "paths")
+    return isinstance(dataset, Dataset) and dataset.content not in ("small", "paths", "table")
 
 
 def held(walker: Walker, node: ast.AST, dataset: Dataset, **more: Any) -> None:
@@ -63,6 +63,8 @@ def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.
 def comprehension(walker: Walker, node: ast.AST, over: Value, item: Value) -> None:
     """Tell of a dataset, or of a model's output for all of it, that a comprehension keeps."""
     if not isinstance(over, Dataset) or not isinstance(item, Tensor) or walker.is_traced:
+        return
+    if walker.is_loose_list(node):
         return
     if item.of_dataset is None:
         if is_large(over) and not item.is_scalar:

@@ -89,6 +89,7 @@ def appended(walker: Walker, node: ast.AST, into: Sequence, value: Value, name: 
     if gathers(walker, loops):
         into.is_whole = True
         told(walker, node, picture.layout, name)
+        _wide(walker, picture)
 
 
 def stored(walker: Walker, node: ast.Assign, target: ast.Subscript, value: Value) -> None:
@@ -119,6 +120,14 @@ def listed(walker: Walker, node: ast.AST, over: Value, item: Value) -> None:
     picture = as_picture(item)
     if picture is not None and is_whole(over) and gathers(walker, walker.loops):
         told(walker, node, picture.layout, None)
+        _wide(walker, picture)
+
+
+def _wide(walker: Walker, picture: Picture) -> None:
+    """Tell of images that are kept as float64."""
+    if picture.widened is not None and picture.layout.dtype == "float64":
+        more = sized(picture.layout)
+        walker.tell("bytes-to-float64", picture.widened, detail="pictures", **more)
 
 
 def told(

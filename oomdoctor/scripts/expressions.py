@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts import calls, checks_loops, checks_pictures
+from oomdoctor.scripts.names import MODEL_MAKERS, PICTURE_READERS, canonical
 from oomdoctor.scripts.operators import binary, number, subscript
 from oomdoctor.scripts.values import (
     Function,
@@ -45,7 +46,17 @@ def _name(walker: Walker, node: ast.Name) -> Value:
     found = walker.scope.find(node.id)
     if found is None and node.id in calls.BUILTINS:
         return Ref(f"builtins.{node.id}")
-    return found
+    return _of_star(walker, node.id) if found is None and walker.stars else found
+
+
+def _of_star(walker: Walker, name: str) -> Value:
+    """Return what a name means that only `from … import *` can have brought."""
+    for module in walker.stars:
+        full = canonical(f"{module}.{name}")
+        is_layer = module == "keras.layers" and name[:1].isupper()
+        if is_layer or full in MODEL_MAKERS or full in PICTURE_READERS or module == "numpy":
+            return Ref(full)
+    return None
 
 
 def _attribute(walker: Walker, node: ast.Attribute) -> Value:

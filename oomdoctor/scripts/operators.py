@@ -111,11 +111,14 @@ def _array(
 
 def _picture(node: ast.BinOp, picture: Picture, other: Value) -> Picture:
     """Return an image after arithmetic: bytes become float64 as soon as a fraction is in it."""
-    dtype = picture.layout.dtype
+    dtype, widened = picture.layout.dtype, picture.widened
     is_float = isinstance(other, Number) and isinstance(other.value, float)
-    if dtype == "uint8" and (isinstance(node.op, ast.Div) or is_float):
-        dtype = "float64"
-    return Picture(Layout(picture.layout.dims, dtype), picture.node)
+    is_scaled = isinstance(node.op, ast.Div) and is_float and other.value in PIXEL_SCALES  # type: ignore[union-attr]
+    if (dtype == "uint8" and (isinstance(node.op, ast.Div) or is_float)) or (
+        dtype is None and is_scaled
+    ):
+        dtype, widened = "float64", node
+    return Picture(Layout(picture.layout.dims, dtype), picture.node, widened)
 
 
 def subscript(
@@ -188,9 +191,10 @@ def _slice(
         is_tuple = isinstance(node, ast.Tuple) and isinstance(first, ast.Constant)
         if is_tuple and first.value is Ellipsis:  # type: ignore[attr-defined]
             return array
-        if isinstance(first, ast.Compare):  # what fits a condition, as a copy
+        is_fancy = isinstance(first, ast.Compare) or index == Maker("index")
+        if is_fancy:  # what fits a condition, or a list of places, as a copy
             checks_copies.made(walker, whole, whole.value, array)
-            return replace(array, load=None, is_mapped=False, count=None)
+            return replace(array, is_mapped=False, count=None)
         return None
     bounds = [bound for bound in (first.lower, first.upper) if bound is not None]
     if len(bounds) == 2:

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oomdoctor.facts import CodeMatch, Scripts
+from oomdoctor.scripts.projects import Project, Shelf
 from oomdoctor.scripts.source import (
     NotPython,
     Piece,
     ignored_lines,
+    lines_of_notebook,
     mentions,
     read_notebook,
     read_script,
@@ -96,13 +98,14 @@ def scan_scripts(paths: Sequence[str | os.PathLike[str]]) -> Scripts:
     lines = 0
     unchecked = max(0, len(found) - MAX_FILES)
     matches: list[CodeMatch] = []
+    shelf = Shelf()
     for name in list(found)[:MAX_FILES]:
         noted = len(notes)
         content = _read(name, notes)
         if content is not None:
-            lines += content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
-            if mentions(content):
-                matches += _matches(name, content, notes)
+            lines += _code_lines(name, content)
+            if mentions(content) or shelf.leads_to_framework(name, content):
+                matches += _matches(name, content, notes, shelf)
         unchecked += len(notes) > noted
     more = len(notes) - MAX_NOTES
     if more > 0:
@@ -133,14 +136,21 @@ def _read(path: str, notes: list[str]) -> bytes | None:
         return None
 
 
-def _matches(path: str, content: bytes, notes: list[str]) -> list[CodeMatch]:
+def _code_lines(path: str, content: bytes) -> int:
+    """Return the lines of a script, or of the code in a notebook's cells."""
+    if path.endswith(".ipynb"):
+        return lines_of_notebook(content)
+    return content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+
+
+def _matches(path: str, content: bytes, notes: list[str], shelf: Shelf) -> list[CodeMatch]:
     try:
         if path.endswith(".ipynb"):
             pieces, about = read_notebook(content)
             notes += [f"{path}: {note}" for note in about]
         else:
             pieces = [read_script(content)]
-        return check_pieces(pieces, path)
+        return check_pieces(pieces, path, shelf)
     except NotPython as error:
         notes.append(f"{path} was not checked: {error}")
     except RecursionError:
@@ -166,9 +176,10 @@ def check_source(text: str, file: str = "script.py") -> tuple[CodeMatch, ...]:
     return tuple(check_pieces([read_script(text.encode())], file))
 
 
-def check_pieces(pieces: list[Piece], file: str) -> list[CodeMatch]:
+def check_pieces(pieces: list[Piece], file: str, shelf: Shelf | None = None) -> list[CodeMatch]:
     """Return what the checks find in pieces that are run one after the other."""
-    walker = Walker()
+    project = Project(shelf, file) if shelf is not None else None
+    walker = Walker(project, knows_framework=shelf is not None)
     starts: list[int] = []
     body: list[ast.stmt] = []
     end = 0

@@ -101,6 +101,21 @@ def read_notebook(content: bytes) -> tuple[list[Piece], list[str]]:
     return pieces, notes
 
 
+def lines_of_notebook(content: bytes) -> int:
+    """Return the lines of code in a notebook; outputs and text are none."""
+    from oomdoctor.scripts.cells import code_cells, text_of_cell
+
+    lines = 0
+    try:
+        for _, source in code_cells(content):
+            if len(source) <= MAX_CODE_BYTES:
+                text = text_of_cell(source)
+                lines += text.count("\n") + bool(text)
+    except (NotPython, NotJson, RecursionError, MemoryError):
+        pass
+    return lines
+
+
 def _words(text: str) -> int:
     """Return how many words and signs a text has, or that there are too many."""
     return sum(1 for _ in islice(_WORD.finditer(text), MAX_WORDS + 1))

@@ -72,7 +72,10 @@ def _augmented(walker: Walker, node: ast.AugAssign) -> None:
 
 
 def _return(walker: Walker, node: ast.Return) -> None:
+    walker.copies = []
     value = walker.value(node.value) if node.value is not None else None
+    if walker.copies:
+        checks_copies.returned(walker)
     if walker.functions:
         walker.returns.append(value)
     raise Ended
@@ -157,20 +160,35 @@ def _import(walker: Walker, node: ast.Import) -> None:
 
 
 def _import_from(walker: Walker, node: ast.ImportFrom) -> None:
-    if node.level or node.module is None:
-        module = "."
-    else:
-        module = node.module
+    module = "." * node.level + (node.module or "")
+    if not node.level:
         _seen_import(walker, node, module)
     for alias in node.names:
-        if alias.name != "*":
+        if alias.name == "*":
+            _star(walker, module)
+        elif module.endswith("."):
+            walker.scope.names[alias.asname or alias.name] = Ref(f"{module}{alias.name}")
+        else:
             full = canonical(f"{module}.{alias.name}")
             walker.scope.names[alias.asname or alias.name] = Ref(full)
 
 
+def _star(walker: Walker, module: str) -> None:
+    """Take over all names of a module of the project, or remember a package."""
+    if canonical(module).partition(".")[0] in ("tensorflow", "keras", "numpy", "skimage"):
+        walker.stars.append(canonical(module))
+    elif walker.project is not None:
+        scope, rest = walker.project.module(walker, module)
+        if scope is not None and not rest:
+            for name, value in scope.names.items():
+                walker.scope.names.setdefault(name, value)
+
+
 def _seen_import(walker: Walker, node: ast.AST, module: str) -> None:
-    if walker.imports is None and canonical(module).partition(".")[0] in ("tensorflow", "keras"):
-        walker.imports = node
+    if canonical(module).partition(".")[0] in ("tensorflow", "keras"):
+        walker.knows_framework = True
+        if walker.imports is None and not walker.foreign:
+            walker.imports = node
 
 
 def _function(walker: Walker, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:

@@ -265,6 +265,8 @@ class Picture:
 
     layout: Layout
     node: ast.AST
+    widened: ast.AST | None = None
+    """Where bytes became float64."""
 
 
 @dataclass(slots=True, eq=False)

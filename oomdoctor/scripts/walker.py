@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from oomdoctor.scripts import calls, checks_loops
+from oomdoctor.scripts import calls, checks_copies, checks_loops
 from oomdoctor.scripts.expressions import EXPRESSIONS
 from oomdoctor.scripts.layout import Dims
+from oomdoctor.scripts.projects import Project
 from oomdoctor.scripts.statements import STATEMENTS
 from oomdoctor.scripts.values import (
     Array,
@@ -53,7 +54,12 @@ class TooMuch(Exception):
 class Walker:
     """One walk over one module."""
 
-    def __init__(self) -> None:
+    def __init__(self, project: Project | None = None, *, knows_framework: bool = False) -> None:
+        self.project = project
+        self.knows_framework = knows_framework
+        """Whether the file gets TensorFlow or Keras, if only through a module beside it."""
+        self.stars: list[str] = []
+        """Packages whose names are all imported: `from keras.layers import *`."""
         self.scope = Scope(None)
         self.loops: list[Loop] = []
         self.strategies: list[Strategy] = []
@@ -72,6 +78,8 @@ class Walker:
         """Where this file calls them."""
         self.copies: list[tuple[Any, ...]] = []
         """What the statement that is walked copies of a dataset."""
+        self.escaping: list[tuple[Any, ...]] = []
+        """What the function that is walked copies of its arguments, and gives."""
         self.makers: dict[str, ast.expr] = {}
         """The calls that made the empty arrays that names hold."""
         self.state: Dims | None = None
@@ -167,6 +175,26 @@ class Walker:
         names = (getattr(function.node, "name", "") for function in self.functions)
         return "__getitem__" in names
 
+    def indexed(self, body: list[ast.stmt]) -> Scope:
+        """Return the names of another module of the project, none of which was run yet."""
+        outer = self.scope, self.loops, self.functions, self.strategies, self.later
+        self.scope, self.loops, self.functions, self.strategies = Scope(None), [], [], []
+        self.later = []
+        self.foreign += 1
+        try:
+            self.block(body)
+            scope = self.scope
+        finally:
+            self.foreign -= 1
+            self.scope, self.loops, self.functions, self.strategies, self.later = outer
+        for value in scope.names.values():
+            if isinstance(value, Function):
+                value.is_foreign = True
+            elif isinstance(value, Class):
+                for method in value.methods.values():
+                    method.is_foreign = True
+        return scope
+
     # ------------------------------------------------------------------ statements
 
     def module(self, tree: ast.Module) -> None:
@@ -244,7 +272,8 @@ class Walker:
             return function.result
         function.is_walked = True
         self._walks[id(function.node)] = self._walks.get(id(function.node), 0) + 1
-        outer = self.scope, self.returns, self.frame, self.copies
+        outer = self.scope, self.returns, self.frame, self.copies, self.escaping
+        self.escaping = []
         if call is not None:
             self.calls.append((self.frame, call))
         if function.is_foreign and not self.foreign:
@@ -269,7 +298,10 @@ class Walker:
         self.foreign -= function.is_foreign
         if call is not None:
             self.calls.pop()
-        self.scope, self.returns, self.frame, self.copies = outer
+        copied = self.escaping
+        self.scope, self.returns, self.frame, self.copies, self.escaping = outer
+        if copied and isinstance(call, ast.Call):
+            self.copies += checks_copies.escaped(function, call, copied)
         return result
 
     def _bind_arguments(self, function: Function, given: dict[str, Value]) -> None:
@@ -292,7 +324,13 @@ class Walker:
             raise TooMuch
         made.methods.update(base.methods)
 
-    def walk_class(self, made: Class, args: list[Value], keywords: dict[str, Value]) -> None:
+    def walk_class(
+        self,
+        made: Class,
+        args: list[Value],
+        keywords: dict[str, Value],
+        call: ast.AST | None = None,
+    ) -> None:
         """Walk the methods of a class, `__init__` first, with what the first object is given."""
         if made.is_walked:
             return
@@ -302,9 +340,9 @@ class Walker:
             method.owner = instance
         start = made.methods.get("__init__")
         if start is not None:
-            self.run(start, calls.bound(start, args, keywords))
+            self.run(start, calls.bound(start, args, keywords), call)
         # The others are walked where they are called, and what nobody calls at the end.
-        self.later += made.methods.values()
+        self.later += [method for method in made.methods.values() if not method.is_foreign]
 
     def instance_of(self, made: Class) -> Instance:
         """Return the object that stands for all of a class."""
