@@ -212,7 +212,7 @@ def _imported(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Va
     if name in _VOLUMES:
         return Maker("volume", source=Number())
     if name in ("collections.defaultdict", "collections.OrderedDict"):
-        return Maker("dict")
+        return Maker("dict", Number(len(walker.loops)))
     if name == "collections.deque":
         return checks_sizes.buffer(walker, node, given)
     if package in ("tensorflow", "keras", "tensorflow_datasets"):
@@ -291,7 +291,7 @@ def _builtin(walker: Walker, node: ast.Call, name: str, given: Arguments) -> Val
     if name == "map":
         return _mapped(walker, node, given)
     if name == "dict":
-        return Maker("dict")
+        return Maker("dict", Number(len(walker.loops)))
     if name == "next":
         return element_of(first)
     if name in ("iter", "reversed") or (isinstance(first, Listing) and name != "len"):
@@ -355,7 +355,7 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
     if name == "fit" and given.keywords.keys() & {"epochs", "validation_data", "steps_per_epoch"}:
         return model_method(walker, node, Model(), name, given)
     if name == "apply_gradients":
-        walker.training(node)
+        walker.training(node, steps=True)
     return None
 
 
@@ -412,10 +412,13 @@ def _innermost(node: ast.expr) -> ast.expr:
 def _tensor_method(
     walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments
 ) -> Value:
-    is_input = isinstance(holder, Tensor) and holder.is_input
-    if name != "numpy" or not is_input:
-        return Other() if name == "numpy" else Tensor()
-    return Tensor(of_dataset=holder.of_dataset, is_input=True)
+    if holder.is_numpy:
+        return Other()
+    if name != "numpy":
+        return Tensor()
+    if not holder.is_input:
+        return Other()
+    return Tensor(of_dataset=holder.of_dataset, is_input=True, is_numpy=True)
 
 
 def _maker_method(
@@ -432,7 +435,7 @@ def _maker_method(
         checks_sizes.remembered(walker, node, holder, given)
         return None
     if name == "apply_gradients":
-        walker.training(node)
+        walker.training(node, steps=True)
     if holder.kind == "tape" and name == "gradient":
         return Tensor()
     if holder.kind == "datagen" and name == "flow":

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oomdoctor.scripts import checks_copies, checks_data, checks_sizes
+from oomdoctor.scripts import checks_copies, checks_data, checks_pictures, checks_sizes
 from oomdoctor.scripts.calls_pictures import changed, make_picture, numbers
 from oomdoctor.scripts.known_data import KERAS
 from oomdoctor.scripts.layout import Dims
@@ -112,6 +112,8 @@ def _of_numpy(
     if name in _FILLING:
         return _filled(walker, node, name, given, dtype)
     source = given.expression(0, "a")
+    if name in ("array", "asarray"):
+        dtype = dtype or dtype_name(given.get(1, "dtype"))
     if isinstance(first, Array):
         return _of_array(walker, node, name, first, source, dtype, given)
     if name == "reshape" and isinstance(first, Sequence):
@@ -184,9 +186,11 @@ def _of_list(
     walker: Walker, node: ast.Call, items: Sequence, dtype: str | None, source: ast.expr | None
 ) -> Value:
     item = items.item
+    checks_pictures.consumed(walker, items)
     if items.pictures is not None:
         kept = item.layout if isinstance(item, Picture) else None
         return Array(
+            is_whole=items.is_whole,
             dtype=dtype or (kept.dtype if kept else None),
             dims=kept.dims if kept else None,
             pictures=items.pictures,

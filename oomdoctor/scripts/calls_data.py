@@ -177,7 +177,7 @@ def _mapped(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) 
         result = walker.run(function, names, node)
     made = first_tensor(result)
     if made is None:
-        return replace(known, layout=None)
+        return replace(known, layout=None, is_pictures=False)
     layout = made.layout if not dataset.is_batched else dataset.layout
     return replace(known, layout=layout, is_pictures=made.is_picture)
 

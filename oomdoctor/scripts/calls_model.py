@@ -58,7 +58,7 @@ def model_method(
     if name in _TRAINING or name in _ASKING:
         checks_loops.used(walker, model)
     if name in _TRAINING:
-        walker.training(node)
+        walker.training(node, steps=True)
     if name in ("fit", "evaluate", "predict"):
         data = given.get(0, "x")
         checks_data.handed_over(walker, data)
@@ -126,7 +126,7 @@ def strategy_method(
         distributed(walker, strategy, data)
         return Maker("distributed", Tensor(is_input=True))
     if name == "run":
-        walker.training(node)
+        walker.training(node, steps=True)
         return Tensor()
     return Tensor(is_scalar=True) if name == "reduce" else None
 

@@ -29,11 +29,13 @@ def made(walker: Walker, node: ast.AST, source: ast.expr | None, value: Value) -
 def _kind(value: Value) -> str | None:
     """Return what makes a value worth telling of its copies."""
     if isinstance(value, Sequence):
-        return "pictures" if value.pictures is not None else None
+        return "pictures" if value.is_whole and value.pictures is not None else None
     if not isinstance(value, Array) or value.size in ("small", "part") or value.is_mapped:
         return None
-    if value.pictures is not None:
+    if value.is_whole:
         return "pictures"
+    if value.pictures is not None:
+        return None
     size = value.size_bytes
     if size is not None:
         return "known" if size >= WORTH_TELLING else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts.checks_pictures import sized
+from oomdoctor.scripts.checks_pictures import consumed, sized
 from oomdoctor.scripts.layout import Layout, computed, product
 from oomdoctor.scripts.values import Array, Dataset, Items, Length, Number, Sequence, Text, Value
 from oomdoctor.units import GIB
@@ -85,6 +85,7 @@ def _follows_batch(node: ast.Call, dataset: Dataset) -> bool:
 
 def slices(walker: Walker, node: ast.Call, given: Arguments) -> None:
     """Tell of a pipeline that is made from whole arrays."""
+    consumed(walker, given.get(0, "tensors"))
     for array in whole_arrays(given.get(0, "tensors")):
         if not array.is_hdf5:
             loaded(walker, array)
@@ -95,6 +96,7 @@ def slices(walker: Walker, node: ast.Call, given: Arguments) -> None:
 def constant(walker: Walker, node: ast.Call, given: Arguments) -> None:
     """Tell of a whole array that becomes one tensor, on the GPU where there is one."""
     value = given.get(0, "value")
+    consumed(walker, value)
     if isinstance(value, Array) and value.size is None:
         name = node.args[0].id if node.args and isinstance(node.args[0], ast.Name) else None
         walker.tell("array-as-constant", node, name=name)
@@ -126,13 +128,14 @@ def _widened(
     walker: Walker, node: ast.AST, array: Array, name: str | None, can_fix: bool, **more: Any
 ) -> None:
     size = sized(Layout(array.dims, "float64"), array.count)
-    is_known = array.pictures is not None or array.size == "builtin"
+    is_known = array.is_whole or array.size == "builtin"
     more = {"detail": "pictures" if is_known else "unknown", **more, **size}
     walker.tell("bytes-to-float64", node, name=name, is_fixable=can_fix, **more)
 
 
 def handed_over(walker: Walker, value: Value) -> None:
     """Tell of whole arrays that a model or a generator is given."""
+    consumed(walker, value)
     for array in whole_arrays(value):
         loaded(walker, array)
 

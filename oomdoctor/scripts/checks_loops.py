@@ -6,6 +6,7 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from oomdoctor.scripts.checks_pictures import sized
 from oomdoctor.scripts.layout import product
 from oomdoctor.scripts.values import (
     MAX_LOOKED_AT,
@@ -38,7 +39,9 @@ def held(walker: Walker, node: ast.AST, dataset: Dataset, **more: Any) -> None:
     """Tell of a dataset that is read into a list."""
     if is_large(dataset):
         check = "dataset-read-in-getitem" if walker.in_getitem else "dataset-held-in-list"
-        walker.tell(check, node, **more)
+        assert isinstance(dataset, Dataset)
+        more["detail"] = "pictures" if dataset.is_pictures else "unknown"
+        walker.tell(check, node, **more, **sized(dataset.layout, dataset.count))
 
 
 def kept(walker: Walker, node: ast.AST, into: Sequence, value: Value, part: ast.expr) -> None:
@@ -68,7 +71,7 @@ def comprehension(walker: Walker, node: ast.AST, over: Value, item: Value) -> No
         return
     if item.of_dataset is None:
         if is_large(over) and not item.is_scalar:
-            walker.tell("tensor-kept-in-loop", node, detail="tensor")
+            walker.tell("tensor-kept-in-loop", node, detail="evaluation")
     elif item.is_input:
         held(walker, node, over)
 
@@ -158,6 +161,8 @@ def settle(walker: Walker, loop: Loop) -> None:
     for check, node, more in loop.pending:
         if check == "tensor-kept-in-loop":
             holds = loop.trains or is_large(loop.over)
+            if more["detail"] == "tensor" and not loop.steps:
+                more["detail"] = "evaluation"
         elif check == "model-built-in-loop":
             holds = not loop.is_cleared and not loop.keeps_models
         else:

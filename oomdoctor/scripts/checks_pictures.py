@@ -24,6 +24,8 @@ from oomdoctor.scripts.values import (
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
 
+MAX_INSIDE = 4
+"""Tuples in tuples that are looked into."""
 MANY = 1000
 """Turns from which a loop with a number of its own is taken to go through a dataset."""
 
@@ -88,7 +90,7 @@ def appended(walker: Walker, node: ast.AST, into: Sequence, value: Value, name: 
         into.item = value
     if gathers(walker, loops):
         into.is_whole = True
-        told(walker, node, picture.layout, name)
+        into.told = into.told or (node, picture.layout, name)
         _wide(walker, picture)
 
 
@@ -103,15 +105,19 @@ def stored(walker: Walker, node: ast.Assign, target: ast.Subscript, value: Value
     if not (is_dictionary or is_array) or not isinstance(target.value, (ast.Name, ast.Attribute)):
         return
     name = target.value.id if isinstance(target.value, ast.Name) else None
-    if name is not None and any(name in loop.assigned for loop in walker.loops):
+    depth = walker.makers[name][1] if name in walker.makers else 0
+    if isinstance(holder, Maker) and isinstance(holder.item, Number):
+        depth = int(holder.item.value or 0)
+    loops = walker.loops[depth:]
+    if not loops or any(name in loop.assigned for loop in loops if name):
         return
-    if gathers(walker, walker.loops):
+    if gathers(walker, loops):
         layout, count = picture.layout, None
         if isinstance(holder, Array):
             layout, count = Layout(holder.dims, holder.dtype), holder.count
             if isinstance(target.value, ast.Name):
                 walker.bind(target.value, Array(dtype=holder.dtype, dims=holder.dims, count=count,
-                                                pictures=node))  # fmt: skip
+                                                pictures=node, is_whole=True))  # fmt: skip
         told(walker, node, layout, name, count)
 
 
@@ -121,6 +127,20 @@ def listed(walker: Walker, node: ast.AST, over: Value, item: Value) -> None:
     if picture is not None and is_whole(over) and gathers(walker, walker.loops):
         told(walker, node, picture.layout, None)
         _wide(walker, picture)
+
+
+def consumed(walker: Walker, value: Value, depth: int = 0) -> None:
+    """Tell of the images of all files that are put to use: made an array, returned, handed over."""
+    if isinstance(value, Items) and depth < MAX_INSIDE:
+        for part in value.parts:
+            consumed(walker, part, depth + 1)
+    elif isinstance(value, Sequence) and value.told is not None and not walker.foreign:
+        node, layout, name = value.told
+        value.told = None
+        told(walker, node, layout, name)
+    elif isinstance(value, Array) and value.is_whole and isinstance(value.pictures, ast.Call):
+        if not walker.foreign and not walker.has_told(value.pictures):
+            told(walker, value.pictures, Layout(value.dims, value.dtype), None, value.count)
 
 
 def _wide(walker: Walker, picture: Picture) -> None:

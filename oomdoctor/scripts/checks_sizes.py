@@ -74,9 +74,9 @@ def written(walker: Walker, target: ast.Subscript, holder: Value, value: Value) 
     is_one = isinstance(value, Number) and value.value == 1
     places = target.slice.elts if isinstance(target.slice, ast.Tuple) else []
     if is_one and len(places) > 2 and walker.loops and isinstance(target.value, ast.Name):
-        node = walker.makers.get(target.value.id)
-        if node is not None:
-            walker.tell("one-hot-labels", node, name=target.value.id, detail="text")
+        made = walker.makers.get(target.value.id)
+        if made is not None:
+            walker.tell("one-hot-labels", made[0], name=target.value.id, detail="text")
 
 
 def is_length(value: Value) -> bool:

@@ -15,6 +15,7 @@ from oomdoctor.scripts.values import (
     Items,
     Loop,
     Maker,
+    Number,
     Ref,
     Scope,
     Sequence,
@@ -87,7 +88,7 @@ def _list(walker: Walker, node: ast.List) -> Value:
 def _dictionary(walker: Walker, node: ast.Dict) -> Value:
     for part in (*node.keys, *node.values):
         walker.value(part)
-    return Maker("dict")
+    return Maker("dict", Number(len(walker.loops)))
 
 
 def _tuple(walker: Walker, node: ast.Tuple) -> Value:
@@ -123,6 +124,8 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.SetComp | ast.Genera
     made.is_whole = checks_pictures.is_whole(loops[0].over)
     if checks_pictures.as_picture(item) is not None and not walker.loops:
         made.pictures = node
+        picture = checks_pictures.as_picture(item)
+        made.item = picture if picture is not None else item
     return made
 
 

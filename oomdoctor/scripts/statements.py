@@ -46,7 +46,7 @@ def _assign(walker: Walker, node: ast.Assign) -> None:
             checks_pictures.stored(walker, node, target, value)
             checks_sizes.written(walker, target, walker.value(target.value), value)
         elif isinstance(value, Array) and not value.is_filled and isinstance(target, ast.Name):
-            walker.makers[target.id] = node.value
+            walker.makers[target.id] = node.value, len(walker.loops)
         walker.bind(target, value)
 
 
@@ -76,6 +76,7 @@ def _return(walker: Walker, node: ast.Return) -> None:
     value = walker.value(node.value) if node.value is not None else None
     if walker.copies:
         checks_copies.returned(walker)
+    checks_pictures.consumed(walker, value)
     if walker.functions:
         walker.returns.append(value)
     raise Ended
@@ -101,6 +102,11 @@ def _comes_seldom(test: ast.expr) -> bool:
         left = part.left if isinstance(part, ast.Compare) else part
         if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
             return not isinstance(left.left, ast.Constant)
+        if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq):
+            right = part.comparators[0]
+            is_turn = isinstance(right, ast.Constant) and type(right.value) is int
+            if isinstance(left, ast.Name) and (is_turn or isinstance(right, ast.BinOp)):
+                return True
         if isinstance(left, ast.UnaryOp) and isinstance(left.operand, ast.BinOp):
             return isinstance(left.operand.op, ast.Mod)
     return False

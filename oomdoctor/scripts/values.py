@@ -28,6 +28,8 @@ class Loop:
     """Whether `clear_session` is called in it."""
     trains: bool = False
     """Whether a step of training is run in it."""
+    steps: bool = False
+    """Whether weights are changed in each turn."""
     keeps_models: bool = False
     """Whether a list keeps the models that are built in it."""
     pending: list[tuple[Any, ...]] = field(default_factory=list)
@@ -142,6 +144,8 @@ class Array:
     """Where picture files were gathered in a list to make it."""
     size: str | None = None
     """`small`, `builtin` for what `keras.datasets` has; None where that is not known."""
+    is_whole: bool = False
+    """Whether it has the image of each file."""
     is_hdf5: bool = False
     """Whether it was read whole from an HDF5 file."""
     dims: Dims | None = None
@@ -195,6 +199,8 @@ class Tensor:
     layout: Layout | None = None
     is_picture: bool = False
     """Whether it was decoded from a file of an image."""
+    is_numpy: bool = False
+    """Whether `.numpy()` made an array of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +261,8 @@ class Sequence:
     """Where pictures were appended to it."""
     is_whole: bool = False
     """Whether it has an element for each sample."""
+    told: tuple[ast.AST, Layout, str | None] | None = None
+    """Where it gets the image of each file: told as soon as the list is put to use."""
     parts: tuple[Value, ...] = ()
     """The elements it was written with."""
 
@@ -375,6 +383,7 @@ def joined(one: Value, other: Value) -> Value:
             is_packed=one.is_packed or other.is_packed,
             pictures=one.pictures or other.pictures,
             size=one.size or other.size,
+            is_whole=one.is_whole or other.is_whole,
             is_hdf5=one.is_hdf5 or other.is_hdf5,
             dims=one.dims if one.dims == other.dims else None,
             count=one.count if one.count == other.count else None,

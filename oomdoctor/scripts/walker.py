@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from oomdoctor.scripts import calls, checks_copies, checks_loops
+from oomdoctor.scripts import calls, checks_copies, checks_loops, checks_pictures
 from oomdoctor.scripts.expressions import EXPRESSIONS
 from oomdoctor.scripts.layout import Dims
 from oomdoctor.scripts.projects import Project
@@ -74,14 +74,12 @@ class Walker:
         self.told_nodes: set[int] = set()
         self.foreign = 0
         """Calls of other files' functions that are being walked."""
-        self.foreign_call: ast.AST | None = None
-        """Where this file calls them."""
         self.copies: list[tuple[Any, ...]] = []
         """What the statement that is walked copies of a dataset."""
         self.escaping: list[tuple[Any, ...]] = []
         """What the function that is walked copies of its arguments, and gives."""
-        self.makers: dict[str, ast.expr] = {}
-        """The calls that made the empty arrays that names hold."""
+        self.makers: dict[str, tuple[ast.expr, int]] = {}
+        """The calls that made the empty arrays that names hold, and in how many loops."""
         self.state: Dims | None = None
         """The shape of one input of the model, if it is an image."""
         self.is_rare = False
@@ -106,7 +104,8 @@ class Walker:
 
     def tell(self, check: str, node: ast.AST, **more: Any) -> None:
         """Keep a match, once for each place."""
-        node = self.own(node)
+        if self.foreign:
+            return  # another file's; what it gives is told where this file calls it
         if (check, id(node)) not in self.told:
             self.told.add((check, id(node)))
             self.told_nodes.add(id(node))
@@ -115,10 +114,6 @@ class Walker:
     def has_told(self, node: ast.AST) -> bool:
         """Return whether anything was told of a place."""
         return id(node) in self.told_nodes
-
-    def own(self, node: ast.AST) -> ast.AST:
-        """Return where this file calls what another one has: nothing is told of other files."""
-        return self.foreign_call if self.foreign and self.foreign_call is not None else node
 
     def place_in(self, loop: Loop, node: ast.AST) -> ast.AST:
         """Return the place in the body of a loop that leads to a node."""
@@ -163,11 +158,12 @@ class Walker:
         """Return whether a list is made only to be looped over or counted."""
         return id(node) in self.loose_lists
 
-    def training(self, node: ast.AST) -> None:
-        """Remember that a step of training is run here."""
-        self.trains = self.trains or node
+    def training(self, node: ast.AST, *, steps: bool = False) -> None:
+        """Remember that training is run here, and whether it is a step that changes weights."""
+        self.trains = self.trains or (None if self.foreign else node)
         for loop in self.loops:
             loop.trains = True
+            loop.steps = loop.steps or (steps and not self.is_rare)
 
     @property
     def in_getitem(self) -> bool:
@@ -276,8 +272,6 @@ class Walker:
         self.escaping = []
         if call is not None:
             self.calls.append((self.frame, call))
-        if function.is_foreign and not self.foreign:
-            self.foreign_call = call
         self.foreign += function.is_foreign
         self.scope, self.returns, self.copies = Scope(function.scope), [], []
         self.frames += 1
@@ -296,6 +290,8 @@ class Walker:
         function.result = result
         self.functions.pop()
         self.foreign -= function.is_foreign
+        if function.is_foreign and not self.foreign:
+            checks_pictures.consumed(self, result)
         if call is not None:
             self.calls.pop()
         copied = self.escaping
@@ -404,6 +400,8 @@ def rooted(value: Value, call: ast.AST) -> Value:
         return replace(value, pictures=call if value.pictures else None, load=load)
     if isinstance(value, Sequence) and value.pictures is not None:
         value.pictures = call
+        if value.told is not None:
+            value.told = (call, value.told[1], None)
     if isinstance(value, Dataset) and value.batch is not None:
         return replace(value, batch=call if isinstance(call, ast.Call) else None)
     if isinstance(value, Model) and value.node is not None:

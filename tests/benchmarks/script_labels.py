@@ -66,9 +66,9 @@ def extract(mirror: Path, repository: str, commit: str, into: Path, wanted: set[
         about, _, name = entry.partition("\t")
         if name in wanted or name.endswith(".py"):
             objects[name] = about.split()[2]
-    near = {name.partition("/")[0] for name in wanted}
+    near = {name.partition("/")[0] if "/" in name else "" for name in wanted}
     for name, key in objects.items():
-        if name in wanted or "/" not in name or name.partition("/")[0] in near:
+        if "" in near or "/" not in name or name.partition("/")[0] in near:
             shown = subprocess.run([*git, "cat-file", "blob", key], capture_output=True, check=False)
             if shown.returncode == 0:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
