@@ -116,7 +116,8 @@ def judge(
 ) -> Finding:
     """Return what one rule makes of flat facts, as `vocabulary.values` gives them."""
     evaluator = evaluator or Evaluator(known)
-    severity = severity or Severity(rule.file.severity)
+    own = Severity(rule.file.severity)
+    severity = severity or own
     result = evaluator.run(rule.when)
     if result.value is None:
         return _unknown(rule, severity, result.missing)
@@ -125,7 +126,11 @@ def judge(
         return _plain(rule, Outcome.PASSED, severity)
     if rule.worse_when is not None and evaluator.run(rule.worse_when).value is True:
         severity = list(Severity)[max(0, severity.rank - 1)]
-    elif rule.milder_when is not None and evaluator.run(rule.milder_when).value is True:
+    elif (
+        severity is own  # else somebody chose another
+        and rule.milder_when is not None
+        and evaluator.run(rule.milder_when).value is True
+    ):
         severity = list(Severity)[min(len(Severity) - 1, severity.rank + 1)]
     try:
         return _fired(rule, severity, known, evaluator)

@@ -193,13 +193,21 @@ def _suite(
     )
 
 
+def _in_cell(finding: Finding) -> str:
+    """Return the message, after the cell and the line of a notebook: files have no line for it."""
+    at = finding.location
+    if at is None or at.cell is None:
+        return finding.message
+    return f"Cell {at.cell}, line {at.line}: {finding.message}"
+
+
 def _problem(finding: Finding, place: _Place, fingerprint: str, fail_on: str) -> Problem:
     file, line, column = place.of(finding)
     return Problem(
         rule=finding.rule,
         name=finding.name,
         severity=finding.severity,
-        message=printable(finding.message),
+        message=printable(_in_cell(finding)),
         title=printable(finding.fix.title) if finding.fix else "",
         code="\n".join(printable(row) for row in finding.fix.code.splitlines())
         if finding.fix

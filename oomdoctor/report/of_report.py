@@ -33,7 +33,8 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         return _view_gate(report, verbose=verbose)
     facts = report.facts
     head = headline_of(report)
-    fired = of_findings.once_for_each_rule(report.fired)
+    told = [one for one in report.fired if verbose or not of_scripts.is_hint(one)]
+    fired = of_findings.once_for_each_rule(told)
     shown = fired if verbose else fired[:MAX_REMEDIES]
     is_code_alone = of_scripts.is_code_alone(report)
     places, more_places = of_scripts.places(report, verbose=verbose)
@@ -117,6 +118,7 @@ def _notes(report: Report, *, verbose: bool) -> tuple[str, ...]:
         notes += facts.diagnosis.notes
     if facts.scripts is not None:
         notes += facts.scripts.notes
+        notes += of_scripts.hints_note(report, verbose=verbose)
         notes += _fixable(report)
     if facts.machine is not None and not of_scripts.is_code_alone(report):
         notes += facts.machine.notes

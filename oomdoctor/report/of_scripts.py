@@ -50,8 +50,13 @@ def scripts_line(report: Report) -> Line:
 
 
 def places(report: Report, *, verbose: bool) -> tuple[tuple[Place, ...], int]:
-    """Return where each mistake is, by file and line, and how many are not shown."""
+    """Return where each mistake is, by file and line, and how many are not shown.
+
+    Hints are counted, and listed after the mistakes if they are asked for.
+    """
     found = sorted(_fired(report), key=_order)
+    mistakes = [finding for finding in found if not is_hint(finding)]
+    found = mistakes + [finding for finding in found if is_hint(finding)] if verbose else mistakes
     shown = found if verbose else found[:MAX_PLACES]
     made = tuple(
         Place(
@@ -64,6 +69,19 @@ def places(report: Report, *, verbose: bool) -> tuple[tuple[Place, ...], int]:
         if finding.location is not None
     )
     return made, len(found) - len(shown)
+
+
+def is_hint(finding: Finding) -> bool:
+    """Return whether a finding about code only matters with larger data or longer runs."""
+    return finding.location is not None and finding.severity.value == "info"
+
+
+def hints_note(report: Report, *, verbose: bool) -> list[str]:
+    """Return how the hints that are only counted can be seen."""
+    hints = sum(map(is_hint, _fired(report)))
+    if verbose or not hints:
+        return []
+    return [f"{hints:,} hint{'' if hints == 1 else 's'} not shown; -v lists {'it' if hints == 1 else 'them'}."]
 
 
 def _unchecked(report: Report) -> int:

@@ -256,7 +256,7 @@ def array_method(
         if dtype == "float64" and array.dtype != "float64" and array.size != "small":
             checks_data.float64(walker, node, array)
         if dtype != array.dtype:
-            checks_copies.made(walker, node, source, array)
+            checks_copies.made(walker, node, source, array, dtype=dtype)
         return replace(array, dtype=dtype, is_mapped=False)
     if name == "reshape":
         value = given.args[0] if given.args else None

@@ -164,7 +164,7 @@ def _of_slices(value: Value) -> tuple[Layout | None, int | None]:
 def _mapped(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> Dataset:
     """Return a dataset of what a function makes of its samples."""
     function = given.get(0, "map_func")
-    known = dataset if dataset.content == "small" else replace(dataset, content="samples")
+    known = dataset if dataset.content in ("small", "table") else replace(dataset, content="samples")
     if not isinstance(function, Function):
         return replace(known, layout=None)
     result = function.result
@@ -243,4 +243,6 @@ def _content(value: Value) -> str | None:
         return "samples" if value.size in (None, "builtin") else "small"
     if isinstance(value, (Other, Number)):
         return "small"
+    if isinstance(value, Maker) and value.kind == "dict":
+        return "table"
     return "paths" if isinstance(value, Sequence) and isinstance(value.item, Text) else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts.checks_pictures import sized
@@ -17,12 +19,23 @@ if TYPE_CHECKING:
 WORTH_TELLING = 100 * MIB
 """A copy that is known to be smaller is not told of."""
 MAX_TARGETS = 20
+_LABELS = re.compile(r"(.*_)?(y|labels?|targets?)(_.*|\d*)?$", re.IGNORECASE)
+"""Names of labels, which are small."""
 
 
-def made(walker: Walker, node: ast.AST, source: ast.expr | None, value: Value) -> None:
+def made(
+    walker: Walker,
+    node: ast.AST,
+    source: ast.expr | None,
+    value: Value,
+    *,
+    dtype: str | None = None,
+) -> None:
     """Remember that an expression copies what a name holds; what becomes of it decides."""
     kind = _kind(value)
     if kind is not None and isinstance(source, (ast.Name, ast.Attribute)):
+        if dtype is not None and isinstance(value, Array):
+            value = replace(value, dtype=dtype)
         walker.copies.append((node, source, value, kind))
 
 
@@ -51,6 +64,8 @@ def settle(walker: Walker, targets: list[ast.expr], line: int) -> None:
         names.update(map(_named, parts[:MAX_TARGETS]))
     for node, source, value, kind in copies:
         name = _named(source)
+        if kind == "loaded" and _LABELS.match(name):
+            continue
         if name not in names and _is_given(walker, name):
             walker.escaping.append((node, name, value, kind))
             continue

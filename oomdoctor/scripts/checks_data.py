@@ -83,13 +83,18 @@ def _follows_batch(node: ast.Call, dataset: Dataset) -> bool:
     )
 
 
+def is_read(array: Array) -> bool:
+    """Return whether an array is known to come from a file."""
+    return array.load is not None or array.is_hdf5 or array.is_whole
+
+
 def slices(walker: Walker, node: ast.Call, given: Arguments) -> None:
     """Tell of a pipeline that is made from whole arrays."""
     consumed(walker, given.get(0, "tensors"))
     for array in whole_arrays(given.get(0, "tensors")):
         if not array.is_hdf5:
             loaded(walker, array)
-        if array.pictures is None and array.size is None:
+        if array.pictures is None and array.size is None and is_read(array):
             walker.tell("slices-of-whole-array", node)
 
 
@@ -97,7 +102,7 @@ def constant(walker: Walker, node: ast.Call, given: Arguments) -> None:
     """Tell of a whole array that becomes one tensor, on the GPU where there is one."""
     value = given.get(0, "value")
     consumed(walker, value)
-    if isinstance(value, Array) and value.size is None:
+    if isinstance(value, Array) and value.size is None and is_read(value):
         name = node.args[0].id if node.args and isinstance(node.args[0], ast.Name) else None
         walker.tell("array-as-constant", node, name=name)
 

@@ -14,7 +14,7 @@ from oomdoctor.findings import Outcome
 SCRIPTS = Path(__file__).parent.parent.parent / "fixtures" / "scripts"
 EXPECTED = {
     "arrays": [("OD907", 6), ("OD907", 8)],
-    "chunks": [("OD909", 13), ("OD920", 12)],
+    "chunks": [("OD920", 12), ("OD909", 13)],
     "generator": [("OD906", 10), ("OD907", 7), ("OD908", 9)],
     "sequence": [("OD901", 20), ("OD904", 31)],
     "several_gpus": [("OD919", 12), ("OD919", 29), ("OD916", 35)],
