@@ -103,6 +103,8 @@ def _of_opencv(last: str, first: Picture, given: Arguments) -> Value:
 
 def _of_skimage(name: str, first: Picture, given: Arguments) -> Value:
     part = name.split(".")[1]
+    if name == "skimage.measure.block_reduce":
+        return Picture(Layout(None, "float64"), first.node)
     if part not in _OF_SKIMAGE:
         return Other()
     if name.endswith(".resize"):

@@ -24,6 +24,8 @@ from oomdoctor.scripts.values import (
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
 
+MAX_SOURCES = 20
+"""Loops' sources within sources that are looked into."""
 MAX_INSIDE = 4
 """Tuples in tuples that are looked into."""
 MANY = 1000
@@ -32,18 +34,23 @@ MANY = 1000
 
 def is_whole(over: Value) -> bool:
     """Return whether a loop over a value has a turn for each sample of a dataset."""
-    if isinstance(over, Listing):
-        return True
-    if isinstance(over, Sequence):
-        return over.is_whole
-    if isinstance(over, Maker):
+    waiting = [over]
+    for _ in range(MAX_SOURCES):
+        if not waiting:
+            break
+        over = waiting.pop()
+        if isinstance(over, Listing) or (isinstance(over, Sequence) and over.is_whole):
+            return True
+        if not isinstance(over, Maker):
+            continue
         if over.kind == "range":
             item = over.item
-            is_large = isinstance(item, Number) and (item.value or 0) >= MANY
-            return isinstance(item, Length) or is_large
-        if isinstance(over.source, Items):
-            return any(map(is_whole, over.source.parts))
-        return is_whole(over.source)
+            if isinstance(item, Length) or (isinstance(item, Number) and (item.value or 0) >= MANY):
+                return True
+        elif isinstance(over.source, Items):
+            waiting += over.source.parts
+        else:
+            waiting.append(over.source)
     return False
 
 

@@ -116,6 +116,7 @@ class Project:
         self._shelf = shelf
         self._folder = os.path.dirname(path)
         self._modules: dict[str, Scope | None] = {}
+        self._found: dict[str, tuple[Scope | None, list[str]]] = {}
 
     def symbol(self, walker: Walker, name: str) -> Value:
         """Return a function or a class of the project, by its full name, or None."""
@@ -127,6 +128,11 @@ class Project:
 
     def module(self, walker: Walker, name: str) -> tuple[Scope | None, list[str]]:
         """Return the names of a module, and the part of the name that is not the module's."""
+        if name not in self._found:
+            self._found[name] = self._look_for(walker, name)
+        return self._found[name]
+
+    def _look_for(self, walker: Walker, name: str) -> tuple[Scope | None, list[str]]:
         bare = name.lstrip(".")
         parts = bare.split(".")
         if parts[0] in _NOT_OURS and bare == name:

@@ -28,6 +28,8 @@ from oomdoctor.scripts.values import (
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
 
+MAX_STARS = 20
+"""Modules of which all names are imported."""
 _TRACED = frozenset(("call", "train_step", "test_step", "predict_step", "build"))
 """Methods of a model or layer that Keras traces, so that nothing in them is eager."""
 
@@ -181,6 +183,9 @@ def _import_from(walker: Walker, node: ast.ImportFrom) -> None:
 
 def _star(walker: Walker, module: str) -> None:
     """Take over all names of a module of the project, or remember a package."""
+    if module in walker.starred or len(walker.starred) >= MAX_STARS:
+        return
+    walker.starred.add(module)
     if canonical(module).partition(".")[0] in ("tensorflow", "keras", "numpy", "skimage"):
         walker.stars.append(canonical(module))
     elif walker.project is not None:

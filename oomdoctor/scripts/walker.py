@@ -60,6 +60,7 @@ class Walker:
         """Whether the file gets TensorFlow or Keras, if only through a module beside it."""
         self.stars: list[str] = []
         """Packages whose names are all imported: `from keras.layers import *`."""
+        self.starred: set[str] = set()
         self.scope = Scope(None)
         self.loops: list[Loop] = []
         self.strategies: list[Strategy] = []

@@ -275,7 +275,42 @@ def links(size: int, folder: Path) -> Path:
     return folder
 
 
+def copies(size: int) -> str:
+    """Return a script that copies the images of a folder from name to name."""
+    lines = ["import os, cv2, keras, numpy as np", "a0 = []", "for n in os.listdir('d'):"]
+    lines += ["    a0.append(cv2.imread(n))", "a1 = np.array(a0)"]
+    lines += [f"a{i + 1} = a{i} / 2.0" for i in range(1, size)]
+    return "\n".join(lines) + "\n"
+
+
+def listings(size: int) -> str:
+    """Return a script whose loops go through loops of listings."""
+    head = "import os, cv2, keras\nx = []\na = os.listdir('d')\n"
+    body = "a = enumerate(zip(a, a))\nfor i, n in a:\n    x.append(cv2.imread(n))\n"
+    return head + body * size
+
+
+def modules(size: int) -> str:
+    """Return a script that imports and calls modules that are nowhere, and its own folder's."""
+    lines = ["import keras"]
+    for i in range(size):
+        lines += [f"from m{i} import *", f"from a{i % 7} import f{i}", f"f{i}(f{i}(1)).fit(x)"]
+    return "\n".join(lines) + "\n"
+
+
+def methods(size: int) -> str:
+    """Return a script with methods that call each other in loops."""
+    lines = ["import keras", "class A:"]
+    for i in range(size):
+        lines += [f"    def f{i}(self, x):", "        for i in x:", f"            self.f{(i * 7) % size}(x)"]
+    return "\n".join([*lines, "A().f0(1)"]) + "\n"
+
+
 CASES = [
+    Case("script: copies of copies", 3000, text("a.py", copies), check_scripts),
+    Case("script: listings in loops", 1000, text("a.py", listings), check_scripts),
+    Case("script: modules of a project", 2000, text("a.py", modules), check_scripts),
+    Case("script: methods that call on", 2000, text("a.py", methods), check_scripts),
     Case("script: tuples in branches", 1000, text("a.py", doubled("a = (a, a)")), check_scripts),
     Case("script: zip of zips", 800, text("a.py", doubled("a = zip(a, a)")), check_scripts),
     Case("script: functions traced again", 500, text("a.py", traced), check_scripts),
