@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,10 @@ _FOLDS = frozenset(
     for name in ("KFold", "StratifiedKFold", "GroupKFold", "RepeatedKFold", "ShuffleSplit",
                  "StratifiedShuffleSplit")
 )  # fmt: skip
+_NETWORK = re.compile(
+    r"(.*_)?(actor|autoencoder|critic|decoder|discriminator|encoder|generator|net|network|predictor)",
+    re.IGNORECASE,
+)
 _VIDEOS = frozenset(("cv2.VideoCapture", "moviepy.editor.VideoFileClip", "imageio.get_reader"))
 _VOLUMES = frozenset(
     ("nibabel.load", "pydicom.dcmread", "pydicom.read_file", "dicom.read_file", "pydicom.filereader.dcmread")
@@ -132,6 +137,8 @@ def call(walker: Walker, node: ast.Call) -> Value:
         if callee == _LEN and node.args:
             walker.loose_lists.add(id(node.args[0]))
     given = Arguments(walker, node)
+    if callee is None and given.args and isinstance(given.args[0], Array):
+        return _prepared(walker, node, given.args[0])
     if isinstance(callee, Ref):
         return _imported(walker, node, callee.name, given)
     if isinstance(callee, Function):
@@ -139,6 +146,15 @@ def call(walker: Walker, node: ast.Call) -> Value:
     if isinstance(callee, Class):
         return _instance(walker, node, callee, given)
     return _object(callee, given)
+
+
+def _prepared(walker: Walker, node: ast.Call, array: Array) -> Value:
+    """Return what a function of another package gives that prepares images by its name."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if not array.is_whole or "preprocess" not in name:
+        return None
+    checks_copies.made(walker, node, node.args[0], array)
+    return replace(array, dtype="float32")
 
 
 def _object(callee: Value, given: Arguments) -> Value:
@@ -324,6 +340,8 @@ def element_of(over: Value) -> Value:
             return Number(varies=True)
         if over.kind == "enumerate":
             return Items.of((Number(varies=True), over.item))
+        if over.kind == "tokens":
+            return over
         return over.item if over.kind in ("zip", "distributed", "folds") else None
     return None
 
@@ -337,6 +355,11 @@ def _method(walker: Walker, node: ast.Call, holder: Value, name: str, given: Arg
         return handler(walker, node, holder, name, given)
     if holder is None:
         return _unknown_method(walker, node, name, given)
+    if isinstance(holder, Other) and name in ("fit_transform", "transform") and given.args:
+        first = given.args[0]  # a scaler or an encoder of scikit-learn
+        if isinstance(first, Array):
+            checks_copies.made(walker, node, given.expression(0, "X"), first)
+            return replace(first, dtype=None, load=None)
     return holder if isinstance(holder, Other) else None
 
 
@@ -356,7 +379,16 @@ def _unknown_method(walker: Walker, node: ast.Call, name: str, given: Arguments)
         return model_method(walker, node, Model(), name, given)
     if name == "apply_gradients":
         walker.training(node, steps=True)
+    if name == "predict" and given.args and _is_called_model(node):
+        return model_method(walker, node, Model(), name, given)
     return None
+
+
+def _is_called_model(node: ast.Call) -> bool:
+    """Return whether `predict` is called on what people call a network."""
+    holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+    name = holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")
+    return _NETWORK.fullmatch(name) is not None
 
 
 def _list_method(walker: Walker, node: ast.Call, holder: Any, name: str, given: Arguments) -> Value:

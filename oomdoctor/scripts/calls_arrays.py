@@ -57,6 +57,8 @@ def make_array(walker: Walker, node: ast.Call, name: str, given: Arguments) -> V
         return _builtin_data(name.split(".")[2])
     if name.endswith(".preprocess_input") or name == "keras.utils.normalize":
         return _normalized(walker, node, name, first, given)
+    if name.endswith(".pad_sequences"):
+        return Maker("tokens", source=Maker("tokens"))
     if name == "keras.utils.to_categorical" or name.endswith("np_utils.to_categorical"):
         return _one_hot(walker, node, first, given)
     if not name.startswith("numpy."):
@@ -94,6 +96,9 @@ def _one_hot(walker: Walker, node: ast.Call, first: Value, given: Arguments) -> 
     if isinstance(first, Array) and (first.pictures is not None or _is_text(first)):
         checks_sizes.one_hot(walker, node, first, given)
         return Array(dtype="float32", pictures=first.pictures)
+    is_text = isinstance(first, Maker) and first.kind == "tokens"
+    if is_text and not any(function.yields for function in walker.functions):
+        walker.tell("one-hot-labels", node, detail="text")
     return Other() if first is not None else None
 
 
@@ -255,7 +260,8 @@ def array_method(
         dtype = dtype_name(given.get(0, "dtype"))
         if dtype == "float64" and array.dtype != "float64" and array.size != "small":
             checks_data.float64(walker, node, array)
-        if dtype != array.dtype:
+        keeps = given.expression(4, "copy")
+        if not (isinstance(keeps, ast.Constant) and keeps.value is False):
             checks_copies.made(walker, node, source, array, dtype=dtype)
         return replace(array, dtype=dtype, is_mapped=False)
     if name == "reshape":

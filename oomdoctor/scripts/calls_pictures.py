@@ -54,6 +54,9 @@ def make_picture(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
         layout = first.layout if isinstance(first, Picture) else Layout()
         return Picture(Layout(layout.dims, "float32"), node)
     if not isinstance(first, Picture):
+        if name == "cv2.resize" and first is None:  # whatever it was, now it is an image
+            size = numbers(None, given.get(1, "dsize"))
+            return Picture(resized(Layout((None, None, None)), size[::-1] if size else None), node)
         return None
     if last in NOT_PICTURES:
         return Other()

@@ -66,7 +66,7 @@ def settle(walker: Walker, targets: list[ast.expr], line: int) -> None:
         name = _named(source)
         if kind == "loaded" and _LABELS.match(name):
             continue
-        if name not in names and _is_given(walker, name):
+        if _is_given(walker, name, value):
             walker.escaping.append((node, name, value, kind))
             continue
         if name in names or not _lasts(walker, name, line) or walker.has_told(node):
@@ -80,13 +80,18 @@ def returned(walker: Walker) -> None:
     copies, walker.copies = walker.copies, []
     for node, source, value, kind in copies:
         name = _named(source)
-        if _is_given(walker, name):
+        if _is_given(walker, name, value):
             walker.escaping.append((node, name, value, kind))
 
 
-def _is_given(walker: Walker, name: str) -> bool:
-    """Return whether a name is an argument, so that the caller holds what is copied."""
-    return bool(walker.functions) and name in walker.functions[-1].parameters
+def _is_given(walker: Walker, name: str, value: Value) -> bool:
+    """Return whether a name still holds an argument, so that the caller holds what is copied."""
+    given = walker.given.get(name)
+    if given is None or not walker.functions:
+        return False
+    return given is value or (isinstance(value, Array) and isinstance(given, Array)
+                              and given.pictures is value.pictures and given.load is value.load
+                              and walker.scope.names.get(name) is given)  # fmt: skip
 
 
 def escaped(

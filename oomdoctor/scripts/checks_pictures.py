@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_SOURCES = 20
 """Loops' sources within sources that are looked into."""
+MAX_PLACES = 8
+"""Places that fill one list."""
 MAX_INSIDE = 4
 """Tuples in tuples that are looked into."""
 MANY = 1000
@@ -97,7 +99,8 @@ def appended(walker: Walker, node: ast.AST, into: Sequence, value: Value, name: 
         into.item = value
     if gathers(walker, loops):
         into.is_whole = True
-        into.told = into.told or (node, picture.layout, name)
+        if len(into.told) < MAX_PLACES:
+            into.told = (*into.told, (node, picture.layout, name))
         _wide(walker, picture)
 
 
@@ -141,10 +144,10 @@ def consumed(walker: Walker, value: Value, depth: int = 0) -> None:
     if isinstance(value, Items) and depth < MAX_INSIDE:
         for part in value.parts:
             consumed(walker, part, depth + 1)
-    elif isinstance(value, Sequence) and value.told is not None and not walker.foreign:
-        node, layout, name = value.told
-        value.told = None
-        told(walker, node, layout, name)
+    elif isinstance(value, Sequence) and value.told and not walker.foreign:
+        for node, layout, name in value.told:
+            told(walker, node, layout, name)
+        value.told = ()
     elif isinstance(value, Array) and value.is_whole and isinstance(value.pictures, ast.Call):
         if not walker.foreign and not walker.has_told(value.pictures):
             told(walker, value.pictures, Layout(value.dims, value.dtype), None, value.count)

@@ -57,6 +57,8 @@ def binary(walker: Walker, node: ast.BinOp, left: Value, right: Value) -> Value:
         return _array(walker, node, right, left, node.right)
     if isinstance(left, Picture):
         return _picture(node, left, right)
+    if isinstance(right, Picture):
+        return _picture(node, right, left)
     if isinstance(left, Sequence):
         return left if isinstance(node.op, ast.Add) else None
     if isinstance(left, Shape):
@@ -132,9 +134,11 @@ def subscript(
     if isinstance(holder, Maker):
         return _of_maker(holder, node, index)
     if isinstance(holder, Sequence):
-        return holder if isinstance(node, ast.Slice) else _element(holder, index)
+        if isinstance(node, ast.Slice):
+            return None if holder.pictures is None and _is_few(walker, node) else holder
+        return _element(holder, index)
     if isinstance(holder, Listing):
-        return _of_listing(holder, node, index)
+        return _of_listing(walker, holder, node, index)
     if isinstance(holder, Picture):
         return holder if _keeps(node) else Picture(Layout(None, holder.layout.dtype), holder.node)
     if isinstance(holder, Shape):
@@ -151,14 +155,19 @@ def _element(items: Sequence, index: Value) -> Value:
     return items.item
 
 
-def _of_listing(listing: Listing, node: ast.expr, index: Value) -> Value:
+def _is_few(walker: Walker, node: ast.Slice) -> bool:
+    """Return whether a slice leaves a few things only."""
+    bound = walker.value(node.upper) if isinstance(node.upper, (ast.Constant, ast.Name)) else None
+    size = bound.value if isinstance(bound, Number) else None
+    return size is not None and 0 <= size < FEW_NAMES
+
+
+def _of_listing(walker: Walker, listing: Listing, node: ast.expr, index: Value) -> Value:
     """Return a part of names of files or of a table; a few of them are no dataset."""
     if listing.kind == "table":
         return Listing("rows")
     if isinstance(node, ast.Slice):
-        bound = node.upper
-        is_few = isinstance(bound, ast.Constant) and isinstance(bound.value, int)
-        return None if is_few and abs(bound.value) < FEW_NAMES else listing  # type: ignore[union-attr,arg-type]
+        return None if _is_few(walker, node) else listing
     return listing if listing.kind == "walk" and isinstance(index, Number) else None
 
 

@@ -261,7 +261,7 @@ class Sequence:
     """Where pictures were appended to it."""
     is_whole: bool = False
     """Whether it has an element for each sample."""
-    told: tuple[ast.AST, Layout, str | None] | None = None
+    told: tuple[tuple[ast.AST, Layout, str | None], ...] = ()
     """Where it gets the image of each file: told as soon as the list is put to use."""
     parts: tuple[Value, ...] = ()
     """The elements it was written with."""

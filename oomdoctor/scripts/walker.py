@@ -77,6 +77,8 @@ class Walker:
         """Calls of other files' functions that are being walked."""
         self.copies: list[tuple[Any, ...]] = []
         """What the statement that is walked copies of a dataset."""
+        self.given: dict[str, Value] = {}
+        """What the function that is walked was given."""
         self.escaping: list[tuple[Any, ...]] = []
         """What the function that is walked copies of its arguments, and gives."""
         self.makers: dict[str, tuple[ast.expr, int]] = {}
@@ -269,8 +271,8 @@ class Walker:
             return function.result
         function.is_walked = True
         self._walks[id(function.node)] = self._walks.get(id(function.node), 0) + 1
-        outer = self.scope, self.returns, self.frame, self.copies, self.escaping
-        self.escaping = []
+        outer = self.scope, self.returns, self.frame, self.copies, self.escaping, self.given
+        self.escaping, self.given = [], given
         if call is not None:
             self.calls.append((self.frame, call))
         self.foreign += function.is_foreign
@@ -296,15 +298,20 @@ class Walker:
         if call is not None:
             self.calls.pop()
         copied = self.escaping
-        self.scope, self.returns, self.frame, self.copies, self.escaping = outer
+        self.scope, self.returns, self.frame, self.copies, self.escaping, self.given = outer
         if copied and isinstance(call, ast.Call):
             self.copies += checks_copies.escaped(function, call, copied)
         return result
 
     def _bind_arguments(self, function: Function, given: dict[str, Value]) -> None:
         arguments = function.node.args
+        named = [*arguments.posonlyargs, *arguments.args]
+        defaults = dict(zip([one.arg for one in named][::-1], arguments.defaults[::-1], strict=False))
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             value = given.get(argument.arg)
+            default = defaults.get(argument.arg)
+            if value is None and argument.arg not in given and isinstance(default, ast.Constant):
+                value = self.value(default)
             if value is None and argument.annotation is not None:
                 value = self.annotated(argument.annotation)
             self.scope.names[argument.arg] = value
@@ -401,8 +408,7 @@ def rooted(value: Value, call: ast.AST) -> Value:
         return replace(value, pictures=call if value.pictures else None, load=load)
     if isinstance(value, Sequence) and value.pictures is not None:
         value.pictures = call
-        if value.told is not None:
-            value.told = (call, value.told[1], None)
+        value.told = tuple((call, layout, None) for _, layout, _ in value.told[:1])
     if isinstance(value, Dataset) and value.batch is not None:
         return replace(value, batch=call if isinstance(call, ast.Call) else None)
     if isinstance(value, Model) and value.node is not None:
