@@ -81,7 +81,9 @@ def hints_note(report: Report, *, verbose: bool) -> list[str]:
     hints = sum(map(is_hint, _fired(report)))
     if verbose or not hints:
         return []
-    return [f"{hints:,} hint{'' if hints == 1 else 's'} not shown; -v lists {'it' if hints == 1 else 'them'}."]
+    if hints == 1:
+        return ["1 hint not shown; -v lists it."]
+    return [f"{hints:,} hints not shown; -v lists them."]
 
 
 def _unchecked(report: Report) -> int:

@@ -33,7 +33,9 @@ _VIEWING = frozenset(
     ("ascontiguousarray", "asarray", "expand_dims", "moveaxis", "squeeze", "swapaxes", "transpose",
      "ravel", "rollaxis")
 )  # fmt: skip
-_COPYING = frozenset(("array", "copy", "flatten", "repeat", "float32", "float64", "divide", "subtract"))
+_COPYING = frozenset(
+    ("array", "copy", "flatten", "repeat", "float32", "float64", "divide", "subtract")
+)
 _JOINING = frozenset(("append", "concatenate", "dstack", "hstack", "stack", "vstack"))
 _PLACES = frozenset(
     ("arange", "argsort", "argwhere", "choice", "flatnonzero", "in1d", "isin", "logical_and",
@@ -79,9 +81,7 @@ def _loaded(walker: Walker, node: ast.Call, first: Value, given: Arguments) -> A
     return Array(load=node, is_mapped=is_mapped, is_packed=is_packed, size=size)
 
 
-def _normalized(
-    walker: Walker, node: ast.Call, name: str, first: Value, given: Arguments
-) -> Value:
+def _normalized(walker: Walker, node: ast.Call, name: str, first: Value, given: Arguments) -> Value:
     """Return what scales a whole array gives: another one, of floats."""
     if not isinstance(first, Array):
         return None
@@ -106,9 +106,7 @@ def _is_text(array: Array) -> bool:
     return array.dims is not None and array.size == "tokens"
 
 
-def _of_numpy(
-    walker: Walker, node: ast.Call, name: str, first: Value, given: Arguments
-) -> Value:
+def _of_numpy(walker: Walker, node: ast.Call, name: str, first: Value, given: Arguments) -> Value:
     dtype = dtype_name(given.keywords.get("dtype"))
     if isinstance(first, Picture):
         if name in NOT_PICTURES:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oomdoctor.scripts import checks_data
 from oomdoctor.scripts.calls_pictures import numbers
 from oomdoctor.scripts.known_data import TFDS, TFDS_NOT_IMAGES
-from oomdoctor.scripts.layout import Layout
+from oomdoctor.scripts.layout import Dims, Layout
 from oomdoctor.scripts.names import BATCHED_LOADERS, RECORD_READERS
 from oomdoctor.scripts.values import (
     Array,
@@ -145,7 +145,7 @@ def make_dataset(walker: Walker, node: ast.Call, name: str, given: Arguments) ->
 
 def _of_loader(given: Arguments) -> Layout:
     """Return how large the images are that Keras's loader gives."""
-    size = (256, 256)
+    size: Dims = (256, 256)
     if "image_size" in given:
         size = numbers(None, given.keywords["image_size"]) or (None, None)
     mode = given.keywords.get("color_mode")
@@ -164,16 +164,19 @@ def _of_slices(value: Value) -> tuple[Layout | None, int | None]:
 def _mapped(walker: Walker, node: ast.Call, dataset: Dataset, given: Arguments) -> Dataset:
     """Return a dataset of what a function makes of its samples."""
     function = given.get(0, "map_func")
-    known = dataset if dataset.content in ("small", "table") else replace(dataset, content="samples")
+    known = (
+        dataset if dataset.content in ("small", "table") else replace(dataset, content="samples")
+    )
     if not isinstance(function, Function):
         return replace(known, layout=None)
     result = function.result
     if walker.will_run(function):
         element = Tensor(of_dataset=dataset, is_input=True, layout=dataset.layout,
                          is_picture=dataset.is_pictures)  # fmt: skip
-        count = len(function.parameters)
-        names = {name: element if not place else Tensor() for place, name in
-                 enumerate(argument.arg for argument in function.node.args.args[:count])}  # fmt: skip
+        names: dict[str, Value] = {
+            argument.arg: Tensor() if place else element
+            for place, argument in enumerate(function.node.args.args)
+        }
         result = walker.run(function, names, node)
     made = first_tensor(result)
     if made is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oomdoctor.scripts import checks_data, checks_loops
 from oomdoctor.scripts.calls_arrays import dtype_name
 from oomdoctor.scripts.calls_pictures import numbers, resized, whole
-from oomdoctor.scripts.layout import Layout
+from oomdoctor.scripts.layout import Dims, Layout
 from oomdoctor.scripts.names import (
     MODEL_MAKERS,
     SCALAR_GIVERS,
@@ -233,8 +233,8 @@ def _of_images(last: str, first: Value, given: Arguments) -> Tensor | None:
     if last in _DECODERS:
         channels = given.get(1, "channels")
         number = channels.value if isinstance(channels, Number) else None
-        dims = (None, None, number if isinstance(number, int) and number else None)
-        return Tensor(layout=Layout(dims, "uint8"), is_picture=True)
+        shape: Dims = (None, None, number if isinstance(number, int) and number else None)
+        return Tensor(layout=Layout(shape, "uint8"), is_picture=True)
     if not isinstance(first, Tensor) or not (first.is_picture or first.layout):
         return None
     layout = first.layout or Layout()
@@ -244,9 +244,7 @@ def _of_images(last: str, first: Value, given: Arguments) -> Tensor | None:
             height, width = given.get(1, "target_height"), given.get(2, "target_width")
             size = (whole(height), whole(width))
         dtype = "float32" if last.startswith("resize") else layout.dtype
-        return Tensor(
-            layout=Layout(resized(layout, size).dims, dtype), is_picture=first.is_picture
-        )
+        return Tensor(layout=Layout(resized(layout, size).dims, dtype), is_picture=first.is_picture)
     if last in ("cast", "convert_image_dtype"):
         dtype = dtype_name(given.get(1, "dtype"))
         return Tensor(layout=Layout(layout.dims, dtype), is_picture=first.is_picture)

@@ -28,9 +28,7 @@ _KEEPING = frozenset(
 def numbers(node: ast.expr | None, value: Value) -> Dims | None:
     """Return the numbers of a tuple or a list, unknown ones as None."""
     parts: tuple[Value, ...] | None = None
-    if isinstance(value, Items):
-        parts = value.parts
-    elif isinstance(value, Sequence) and value.parts:
+    if isinstance(value, Items) or (isinstance(value, Sequence) and value.parts):
         parts = value.parts
     if parts is None or len(parts) > 8:
         return None

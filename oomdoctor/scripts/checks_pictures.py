@@ -148,9 +148,14 @@ def consumed(walker: Walker, value: Value, depth: int = 0) -> None:
         for node, layout, name in value.told:
             told(walker, node, layout, name)
         value.told = ()
-    elif isinstance(value, Array) and value.is_whole and isinstance(value.pictures, ast.Call):
-        if not walker.foreign and not walker.has_told(value.pictures):
-            told(walker, value.pictures, Layout(value.dims, value.dtype), None, value.count)
+    elif (
+        isinstance(value, Array)
+        and value.is_whole
+        and isinstance(value.pictures, ast.Call)
+        and not walker.foreign
+        and not walker.has_told(value.pictures)
+    ):
+        told(walker, value.pictures, Layout(value.dims, value.dtype), None, value.count)
 
 
 def _wide(walker: Walker, picture: Picture) -> None:

@@ -31,8 +31,10 @@ def allocated(walker: Walker, node: ast.Call, array: Array) -> None:
 def buffer(walker: Walker, node: ast.Call, given: Arguments) -> Value:
     """Return a queue, with how much it may hold."""
     limit = given.get(1, "maxlen")
-    return Maker("deque", limit if isinstance(limit, Number) else None, Other()) if limit else Maker(
-        "deque", Number(), Other()
+    return (
+        Maker("deque", limit if isinstance(limit, Number) else None, Other())
+        if limit
+        else Maker("deque", Number(), Other())
     )
 
 

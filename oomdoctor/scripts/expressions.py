@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts import calls, checks_loops, checks_pictures
+from oomdoctor.scripts.calls_python import element_of
+from oomdoctor.scripts.methods import attribute
 from oomdoctor.scripts.names import MODEL_MAKERS, PICTURE_READERS, canonical
 from oomdoctor.scripts.operators import binary, number, subscript
 from oomdoctor.scripts.values import (
@@ -61,7 +63,7 @@ def _of_star(walker: Walker, name: str) -> Value:
 
 
 def _attribute(walker: Walker, node: ast.Attribute) -> Value:
-    return calls.attribute(walker.value(node.value), node.attr)
+    return attribute(walker.value(node.value), node.attr)
 
 
 def _call(walker: Walker, node: ast.Call) -> Value:
@@ -105,7 +107,7 @@ def _generators(
     for generator in node.generators:
         over = walker.value(generator.iter)
         loops.append(walker.enter(node, over))
-        walker.bind(generator.target, calls.element_of(over))
+        walker.bind(generator.target, element_of(over))
         for test in generator.ifs:
             walker.value(test)
     yield loops

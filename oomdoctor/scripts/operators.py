@@ -88,9 +88,7 @@ def _number(op: ast.operator, left: Number, right: Number) -> Number:
         return Number(varies=varies)
 
 
-def _array(
-    walker: Walker, node: ast.BinOp, array: Array, other: Value, source: ast.expr
-) -> Value:
+def _array(walker: Walker, node: ast.BinOp, array: Array, other: Value, source: ast.expr) -> Value:
     checks_copies.made(walker, node, source, array)
     if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
         return replace(array, load=None, is_mapped=False)
@@ -114,11 +112,11 @@ def _array(
 def _picture(node: ast.BinOp, picture: Picture, other: Value) -> Picture:
     """Return an image after arithmetic: bytes become float64 as soon as a fraction is in it."""
     dtype, widened = picture.layout.dtype, picture.widened
-    is_float = isinstance(other, Number) and isinstance(other.value, float)
-    is_scaled = isinstance(node.op, ast.Div) and is_float and other.value in PIXEL_SCALES  # type: ignore[union-attr]
-    if (dtype == "uint8" and (isinstance(node.op, ast.Div) or is_float)) or (
-        dtype is None and is_scaled
-    ):
+    scale = other.value if isinstance(other, Number) else None
+    is_division = isinstance(node.op, ast.Div)
+    is_scaled = is_division and isinstance(scale, float) and scale in PIXEL_SCALES
+    is_widened = dtype == "uint8" and (is_division or isinstance(scale, float))
+    if is_widened or (dtype is None and is_scaled):
         dtype, widened = "float64", node
     return Picture(Layout(picture.layout.dims, dtype), picture.node, widened)
 

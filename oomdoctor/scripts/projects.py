@@ -12,11 +12,22 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oomdoctor.scripts.names import FOREIGN, MENTIONS
 from oomdoctor.scripts.source import NotPython, read_script
-from oomdoctor.scripts.values import Class, Function, Scope, Value
+from oomdoctor.scripts.values import (
+    Array,
+    Class,
+    Dataset,
+    Function,
+    Items,
+    Model,
+    Scope,
+    Sequence,
+    Value,
+)
 
 if TYPE_CHECKING:
     from oomdoctor.scripts.walker import Walker
@@ -166,7 +177,7 @@ class Project:
             self._modules[path] = None  # a module that imports itself ends here
             tree = self._shelf.tree(path)
             if tree is not None:
-                self._modules[path] = walker.indexed(_indexed(tree))
+                self._modules[path] = _walked(walker, _indexed(tree))
         return self._modules[path]
 
 
@@ -184,3 +195,40 @@ def _is_plain(node: ast.expr) -> bool:
     if isinstance(node, (ast.Tuple, ast.List)):
         return len(node.elts) <= 8 and all(map(_is_plain, node.elts))
     return isinstance(node, (ast.Constant, ast.Name))
+
+
+def _walked(walker: Walker, body: list[ast.stmt]) -> Scope:
+    """Return the names of another module of the project, none of which was run yet."""
+    outer = walker.scope, walker.loops, walker.functions, walker.strategies, walker.later
+    walker.scope, walker.loops, walker.functions, walker.strategies = Scope(None), [], [], []
+    walker.later = []
+    walker.foreign += 1
+    try:
+        walker.block(body)
+        scope = walker.scope
+    finally:
+        walker.foreign -= 1
+        walker.scope, walker.loops, walker.functions, walker.strategies, walker.later = outer
+    for value in scope.names.values():
+        methods = value.methods.values() if isinstance(value, Class) else (value,)
+        for method in methods:
+            if isinstance(method, Function):
+                method.is_foreign = True
+    return scope
+
+
+def rooted(value: Value, call: ast.AST) -> Value:
+    """Return a value that another file made, as one that the call in this file gives."""
+    if isinstance(value, Items):
+        return Items(tuple(rooted(part, call) for part in value.parts), value.count)
+    if isinstance(value, Array) and (value.pictures or value.load):
+        load = call if value.load is not None and isinstance(call, ast.Call) else None
+        return replace(value, pictures=call if value.pictures else None, load=load)
+    if isinstance(value, Sequence) and value.pictures is not None:
+        value.pictures = call
+        value.told = tuple((call, layout, None) for _, layout, _ in value.told[:1])
+    if isinstance(value, Dataset) and value.batch is not None:
+        return replace(value, batch=call if isinstance(call, ast.Call) else None)
+    if isinstance(value, Model) and value.node is not None:
+        return replace(value, node=call)
+    return value

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor.scripts import calls, checks_copies, checks_loops, checks_pictures, checks_sizes
+from oomdoctor.scripts.calls_python import element_of
 from oomdoctor.scripts.names import SEQUENCES, canonical
 from oomdoctor.scripts.values import (
     Array,
@@ -144,7 +145,7 @@ def _for(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
     walker.loose_lists.add(id(node.iter))
     over = walker.value(node.iter)
     loop = walker.enter(node, over)
-    walker.bind(node.target, calls.element_of(over))
+    walker.bind(node.target, element_of(over))
     walker.block(node.body)
     walker.leave(loop)
     walker.block(node.orelse)

@@ -352,8 +352,8 @@ def _count(value: Value) -> int:
 
 
 Value = (
-    Ref | Other | Number | Text | Length | Listing | Dataset | Array | Model | Strategy | Tensor | Symbolic
-    | Maker | Shape | Items | Sequence | Picture | Function | Class | Instance | None
+    Ref | Other | Number | Text | Length | Listing | Dataset | Array | Model | Strategy | Tensor
+    | Symbolic | Maker | Shape | Items | Sequence | Picture | Function | Class | Instance | None
 )  # fmt: skip
 
 

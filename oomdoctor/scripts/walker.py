@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from oomdoctor.scripts import calls, checks_copies, checks_loops, checks_pictures
+from oomdoctor.scripts import checks_copies, checks_loops, checks_pictures
+from oomdoctor.scripts.calls_python import bound
 from oomdoctor.scripts.expressions import EXPRESSIONS
 from oomdoctor.scripts.layout import Dims
-from oomdoctor.scripts.projects import Project
+from oomdoctor.scripts.projects import Project, rooted
 from oomdoctor.scripts.statements import STATEMENTS
 from oomdoctor.scripts.values import (
-    Array,
     Class,
     Dataset,
     Ended,
@@ -30,7 +29,6 @@ from oomdoctor.scripts.values import (
     Other,
     Ref,
     Scope,
-    Sequence,
     Strategy,
     Tensor,
     Value,
@@ -174,26 +172,6 @@ class Walker:
         names = (getattr(function.node, "name", "") for function in self.functions)
         return "__getitem__" in names
 
-    def indexed(self, body: list[ast.stmt]) -> Scope:
-        """Return the names of another module of the project, none of which was run yet."""
-        outer = self.scope, self.loops, self.functions, self.strategies, self.later
-        self.scope, self.loops, self.functions, self.strategies = Scope(None), [], [], []
-        self.later = []
-        self.foreign += 1
-        try:
-            self.block(body)
-            scope = self.scope
-        finally:
-            self.foreign -= 1
-            self.scope, self.loops, self.functions, self.strategies, self.later = outer
-        for value in scope.names.values():
-            if isinstance(value, Function):
-                value.is_foreign = True
-            elif isinstance(value, Class):
-                for method in value.methods.values():
-                    method.is_foreign = True
-        return scope
-
     # ------------------------------------------------------------------ statements
 
     def module(self, tree: ast.Module) -> None:
@@ -306,7 +284,9 @@ class Walker:
     def _bind_arguments(self, function: Function, given: dict[str, Value]) -> None:
         arguments = function.node.args
         named = [*arguments.posonlyargs, *arguments.args]
-        defaults = dict(zip([one.arg for one in named][::-1], arguments.defaults[::-1], strict=False))
+        defaults = dict(
+            zip([one.arg for one in named][::-1], arguments.defaults[::-1], strict=False)
+        )
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             value = given.get(argument.arg)
             default = defaults.get(argument.arg)
@@ -344,7 +324,7 @@ class Walker:
             method.owner = instance
         start = made.methods.get("__init__")
         if start is not None:
-            self.run(start, calls.bound(start, args, keywords), call)
+            self.run(start, bound(start, args, keywords), call)
         # The others are walked where they are called, and what nobody calls at the end.
         self.later += [method for method in made.methods.values() if not method.is_foreign]
 
@@ -397,23 +377,6 @@ class Walker:
                 if isinstance(child, ast.expr):
                     self.value(child)
         return None
-
-
-def rooted(value: Value, call: ast.AST) -> Value:
-    """Return a value that another file made, as one that the call in this file gives."""
-    if isinstance(value, Items):
-        return Items(tuple(rooted(part, call) for part in value.parts), value.count)
-    if isinstance(value, Array) and (value.pictures or value.load):
-        load = call if value.load is not None and isinstance(call, ast.Call) else None
-        return replace(value, pictures=call if value.pictures else None, load=load)
-    if isinstance(value, Sequence) and value.pictures is not None:
-        value.pictures = call
-        value.told = tuple((call, layout, None) for _, layout, _ in value.told[:1])
-    if isinstance(value, Dataset) and value.batch is not None:
-        return replace(value, batch=call if isinstance(call, ast.Call) else None)
-    if isinstance(value, Model) and value.node is not None:
-        return replace(value, node=call)
-    return value
 
 
 def _parts(value: Value, count: int) -> list[Value]:

@@ -302,7 +302,11 @@ def methods(size: int) -> str:
     """Return a script with methods that call each other in loops."""
     lines = ["import keras", "class A:"]
     for i in range(size):
-        lines += [f"    def f{i}(self, x):", "        for i in x:", f"            self.f{(i * 7) % size}(x)"]
+        lines += [
+            f"    def f{i}(self, x):",
+            "        for i in x:",
+            f"            self.f{(i * 7) % size}(x)",
+        ]
     return "\n".join([*lines, "A().f0(1)"]) + "\n"
 
 

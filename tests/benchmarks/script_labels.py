@@ -69,7 +69,9 @@ def extract(mirror: Path, repository: str, commit: str, into: Path, wanted: set[
     near = {name.partition("/")[0] if "/" in name else "" for name in wanted}
     for name, key in objects.items():
         if "" in near or "/" not in name or name.partition("/")[0] in near:
-            shown = subprocess.run([*git, "cat-file", "blob", key], capture_output=True, check=False)
+            shown = subprocess.run(
+                [*git, "cat-file", "blob", key], capture_output=True, check=False
+            )
             if shown.returncode == 0:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
                 (into / name).write_bytes(shown.stdout)
@@ -152,9 +154,11 @@ def _score_file(
         counts["wrong"] += is_wrong
         at = finding.location
         if at and (show_all or is_wrong or (is_warning and not is_worth)):
-            verdict = "wrong" if is_wrong else "not worth a warning" if is_warning and not is_worth else "right"
-            where = f"{at.cell or ''}:{at.line}"
-            print(f"{verdict}: {place} {where} {check} {finding.severity.value}: {finding.message[:150]}")
+            verdict = "wrong" if is_wrong else "right"
+            if is_warning and not is_worth and not is_wrong:
+                verdict = "not worth a warning"
+            where = f"{at.cell or ''}:{at.line} {check} {finding.severity.value}"
+            print(f"{verdict}: {place} {where}: {finding.message[:150]}")
     for i, label in enumerate(labels):
         if label["severity"] in ("warn", "hint", "any"):
             counts["labels"] += 1
@@ -162,7 +166,9 @@ def _score_file(
             counts["labels warn"] += label["severity"] == "warn"
             counts["found warn"] += label["severity"] == "warn" and i in found
             if i not in found:
-                print(f"missed: {place} {label['cell']}:{label['lines']} {label['kind']} {label['severity']} {label['note']}")
+                at_lines = f"{label['cell']}:{label['lines']}"
+                about = f"{label['kind']} {label['severity']} {label['note']}"
+                print(f"missed: {place} {at_lines} {about}")
 
 
 def main() -> None:
@@ -170,10 +176,17 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
     if not words:
         raise SystemExit(__doc__)
-    rows = [
-        score(Path(words[0]), number, "--all" in sys.argv) for number in words[1:] or ("1",)
-    ]
-    heads = ("set", "files", "lines", "warnings worth it", "mistakes found", "of them warn", "hints", "wrong (per 20,000 lines)")
+    rows = [score(Path(words[0]), number, "--all" in sys.argv) for number in words[1:] or ("1",)]
+    heads = (
+        "set",
+        "files",
+        "lines",
+        "warnings worth it",
+        "mistakes found",
+        "of them warn",
+        "hints",
+        "wrong (per 20,000 lines)",
+    )
     print(tabulate(rows, heads))
 
 
