@@ -21,6 +21,9 @@ class Case:
     build: Callable[[], Any]
     batches: tuple[int, ...] = (8, 32)
     loss: str = "sparse_categorical_crossentropy"
+    fed: tuple[tuple[tuple[int, ...], str], ...] = ()
+    """Shape of a sample and dtype of what a train step of the model's own takes; `build` compiles
+    such a model itself."""
 
 
 def _application(name: str, pixels: int = 64, **options: Any) -> Callable[[], Any]:
@@ -413,6 +416,8 @@ def compiled(case: Case, optimizer: str, precision: str) -> Any:
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(precision)
     model = case.build()
+    if case.fed:
+        return model
     loss = case.loss.split("+")
     model.compile(optimizer=optimizer, loss=loss if len(loss) > 1 else loss[0], jit_compile=False)
     return model
