@@ -46,8 +46,6 @@ class Step:
 
         self.spec = spec
         self.model, self.notes = build_model(spec)
-        self.scopes: dict[str, str] = {}
-        self.optimizers: set[str] = set()
         errors = []
         for fields in possible_batches(self.model, spec, kind):
             self.fields = fields
@@ -61,8 +59,8 @@ class Step:
     def _traced(self, kind: str) -> Any:
         import tensorflow as tf
 
+        from oomdoctor.estimate.scopes import scopes_noted
         from oomdoctor.model.inputs import specs_of
-        from oomdoctor.trace.op_names import scopes_noted
 
         model = self.model
         if kind == "train" and not model.optimizer.built:
@@ -73,7 +71,7 @@ class Step:
             autograph=False,
             jit_compile=bool(getattr(model, "jit_compile", False)),
         )
-        with scopes_noted(model, self.scopes, self.optimizers):
+        with scopes_noted(model) as self.scopes:
             function.get_concrete_function()
         return function
 
@@ -107,7 +105,7 @@ class Step:
         from oomdoctor.trace.op_names import names_of
 
         concrete = self.function.get_concrete_function()
-        names = names_of(self.model, concrete, batch, self.scopes, self.optimizers)
+        names = names_of(self.model, concrete, batch, self.scopes)
         tf.config.experimental.reset_memory_stats("CPU:0")
         start = int(tf.config.experimental.get_memory_info("CPU:0")["current"])
         events = record(lambda: self.run(batch), None)

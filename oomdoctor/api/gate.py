@@ -37,6 +37,8 @@ class ModelPlan:
     kind: str = "train"
     jit: Jit = "auto"
     """Whether XLA compiles the step on a GPU."""
+    verify: bool = False
+    """Whether a step of a small batch is run, so that the estimate rests on what was seen."""
     how_trained: Mapping[str, Any] = field(default_factory=dict)
     """What overrides the model's own, as for `estimate_memory`."""
     folder: str | None = None
@@ -201,6 +203,7 @@ def _model_reports(
                 threads=threads,
                 machine=machine,
                 beside=plan.machines if len(plan.machines) > 1 else (),
+                verify=model.verify,
             )
             recorded = plan.baseline.peak(subject, estimate) if plan.baseline else None
             growth = grown(estimate, recorded, plan.tolerance)

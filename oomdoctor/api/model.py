@@ -41,6 +41,7 @@ def estimate_memory(
     precision: str | None = None,
     jit: Jit | bool = "auto",
     machine: str | Machine | None = None,
+    verify: bool = False,
 ) -> Estimate:
     """Return the peak memory of one step, predicted without running it.
 
@@ -69,7 +70,9 @@ def estimate_memory(
         jit: Whether XLA compiles the step on a GPU: `auto` decides as Keras would; `on` and
             `off`, or True and False, decide it.
         machine: Where it will run: a catalogue entry such as `colab-t4`, or what `probe_machine`
-            returns. None simulates the executor.
+            returns. None simulates the executor on a CPU.
+        verify: Run a step of a small batch in a process of its own, and scale what it allocates to
+            the batch size. Takes a few seconds more, and is nearer to the truth.
     """
     target = None if machine is None else probe_machine(machine=machine)
     how_trained = {
@@ -80,8 +83,8 @@ def estimate_memory(
         "loss": loss,
         "precision": precision,
     }
-    with estimating(model, kind=kind, **how_trained) as estimate:
-        return estimate(batch_size, jit=jit_of(jit), machine=target)[0]
+    with estimating(model, kind=kind, apart=verify, **how_trained) as estimate:
+        return estimate(batch_size, jit=jit_of(jit), machine=target, verify=verify)[0]
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Estimating:
     """Estimates one model at any batch size."""
 
     step: Callable[..., tuple[Estimate, Workload]]
-    """Takes the size, `jit`, `threads`, `card`, `cards`, `brief`, as `Estimator.estimate` does."""
+    """Takes what `Estimator.estimate` does, from the size on."""
     notes: tuple[str, ...] = ()
     """What was found about the data."""
 
@@ -102,6 +105,7 @@ class Estimating:
         machine: Machine | None = None,
         beside: Sequence[Machine] = (),
         brief: bool = False,
+        verify: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, and what is known of the model.
 
@@ -111,7 +115,13 @@ class Estimating:
         card, note = _card_of(machine)
         cards = _cards_of(beside)
         found, workload = self.step(
-            batch_size, jit=jit, threads=threads, card=card, cards=cards, brief=brief
+            batch_size,
+            jit=jit,
+            threads=threads,
+            card=card,
+            cards=cards,
+            brief=brief,
+            verify=verify,
         )
         found = _noted(found, note)
         found = replace(found, notes=(*self.notes, *found.notes))
@@ -125,6 +135,7 @@ def estimating(
     kind: str,
     folder: str | None = None,
     estimator: Estimator | None = None,
+    apart: bool = False,
     **how_trained: Any,
 ) -> Iterator[Estimating]:
     """Give what estimates a model at any batch size, from one trace.
@@ -136,6 +147,8 @@ def estimating(
         kind: `train`, `evaluate` or `predict`.
         folder: Where modules are looked for first; None is the current folder.
         estimator: The process to use, if there is one already.
+        apart: Whether a copy of a live model is estimated in a process of its own, where it may
+            also be trained.
         **how_trained: As for `estimate_memory`; None is the model's own.
     """
     precision = how_trained.get("precision")
@@ -144,7 +157,7 @@ def estimating(
     given, fed = split_feed(how_trained)
     _check_effects(kind, given)
     require("tensorflow", extra="tensorflow", purpose="to trace a model")
-    if not isinstance(model, (str, os.PathLike)):
+    if not isinstance(model, (str, os.PathLike)) and not apart:
         samples = read_feed(**fed)
         fields = fields_of_spec(samples, fed["input_shape"])
         live = _of_live_model(model, kind, given, fields)
@@ -184,7 +197,7 @@ def _of_live_model(
         fed: The fields of its `ModelSpec` that say what it is fed.
     """
     from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.estimate.step import Simulation
+    from oomdoctor.estimate.simulation import Simulation
     from oomdoctor.estimate.step import estimate as simulate
     from oomdoctor.model.build import build_model, settings_kept
     from oomdoctor.model.reserve import reserving
@@ -213,8 +226,10 @@ def _of_live_model(
         card: Card | None,
         cards: tuple[Card, ...],
         brief: bool,
+        verify: bool,
     ) -> tuple[Estimate, Workload]:
-        simulation = Simulation(traced, threads=threads)
+        assert not verify, "a live model is not trained"
+        simulation = Simulation(traced, threads=threads, device="gpu" if card else "cpu")
         if card is None:
             return simulate(simulation, batch_size, jit=jit == "on"), traced.workload
 

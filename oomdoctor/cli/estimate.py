@@ -49,6 +49,11 @@ from oomdoctor.cli.progress import Progress
     show_default=True,
     help="Whether XLA compiles the step on a GPU; auto decides as Keras would.",
 )
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Run a step of a small batch, and scale what it allocates.",
+)
 @purpose_option
 @fail_on_option
 @baseline_options
@@ -63,7 +68,7 @@ def command(
     also: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> int:
-    """Predict the peak memory of a training step without running it.
+    """Predict the peak memory of a training step without running it at this size.
 
     MODEL is a .keras file or module:callable, a function that returns the model. Its weights take
     no memory here, so the model may be larger than this machine.
@@ -84,6 +89,7 @@ def command(
         batch_sizes=(options.pop("batch_size"),),
         kind=options.pop("kind"),
         jit=options.pop("jit"),
+        verify=options.pop("verify"),
         how_trained={name: value for name, value in options.items() if value is not None},
     )
     with Progress("Tracing and compiling the model"):

@@ -38,6 +38,8 @@ class Origin:
     kind: str
     """`output`, `temp` or `variable`."""
     variable: int | None = None
+    caller: str = ""
+    """The node of the step that ran it, where it is inside of a loop or a function."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Run:
     unknown: dict[str, int] = field(default_factory=dict)
     """Operations whose shape could not be told, with the bytes assumed for them."""
     order: list[str] = field(default_factory=list)
+    convolved_bytes: int = 0
+    """The largest tensor that a convolution reads or writes."""
 
 
 class Memory:
@@ -62,6 +66,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.run = Run()
+        self.caller = ""
 
     def new(self, size_bytes: int, origin: Origin) -> Buffer:
         """Return a new buffer; a tiny one is not followed."""
@@ -91,7 +96,7 @@ class Memory:
         size = count(tensor.dims) * DTYPE_BYTES.get(tensor.dtype, 0)
         if size < TINY_BYTES:
             return tensor
-        origin = Origin(node.name, node.op, tensor.dims, tensor.dtype, "output")
+        origin = Origin(node.name, node.op, tensor.dims, tensor.dtype, "output", None, self.caller)
         return tensor._replace(buffer=self.new(size, origin))
 
     def share(self, tensor: Tensor) -> Tensor:

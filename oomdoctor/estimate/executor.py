@@ -42,6 +42,7 @@ class Executor(Memory):
         variables: By number, as the graph's arguments name them.
         batch: The batch size, for dimensions that nothing else explains.
         threads: Threads inside one operation; some workspaces depend on it.
+        scratch: Whether workspaces of CPU kernels count; on a GPU there are none of them.
         plans: What is known of the graphs from earlier runs.
     """
 
@@ -51,11 +52,13 @@ class Executor(Memory):
         *,
         batch: int,
         threads: int = 2,
+        scratch: bool = True,
         plans: Plans | None = None,
     ) -> None:
         super().__init__()
         self.batch = batch
         self.threads = threads
+        self.scratch = scratch
         self._variables: list[Buffer] = []
         self._copied: set[int] = set()
         """Variables that are updated row by row, which are copied whenever they are read."""
@@ -184,7 +187,7 @@ class Executor(Memory):
             shift = 1 if "then_branch" in node.bodies else 0
             given = x[shift:]
             fed = {n: self.share(t) for n, t in zip(body.arguments, given, strict=True)}
-            return self._run(body, fed)
+            return self._call(node, body, fed)
         outputs, sure = infer(node, x, self.batch)
         made: list[Tensor] = []
         for port, tensor in enumerate(outputs):
@@ -196,10 +199,15 @@ class Executor(Memory):
         return made
 
     def _work(self, node: Node, x: list[Tensor], made: list[Tensor]) -> None:
+        if node.op in kernels.CONVOLVING:
+            largest = max(count(t.dims) * DTYPE_BYTES.get(t.dtype, 0) for t in (*x, *made))
+            self.run.convolved_bytes = max(self.run.convolved_bytes, largest)
+        if not self.scratch:
+            return
         held = []
         for size in kernels.temporaries(node, x, made, self.threads):
             if size >= TINY_BYTES:
-                origin = Origin(node.name, node.op, (size,), "uint8", "temp")
+                origin = Origin(node.name, node.op, (size,), "uint8", "temp", None, self.caller)
                 held.append(Tensor((), "", None, self.new(size, origin)))
         for tensor in held:
             self.drop(tensor)
@@ -272,10 +280,10 @@ class Executor(Memory):
         if trips is not None and trips * len(body.nodes) <= loops.MAX_NODES:
             parallel = int(node.attrs.get("parallel_iterations") or 32)
             flat = self._plans.unrolled(body, trips, parallel)
-            return self._run(flat, dict(zip(flat.arguments, state, strict=True)))
+            return self._call(node, flat, dict(zip(flat.arguments, state, strict=True)))
         for _ in range(MAX_LOOP):
-            test = self._run(
-                cond, {n: self.share(t) for n, t in zip(cond.arguments, state, strict=True)}
+            test = self._call(
+                node, cond, {n: self.share(t) for n, t in zip(cond.arguments, state, strict=True)}
             )
             proceed = test[0].value
             self.drop(test[0])
@@ -284,8 +292,17 @@ class Executor(Memory):
                     self.run.unknown["While"] = self.run.unknown.get("While", 0)
                 break
             fed = dict(zip(body.arguments, state, strict=True))
-            state = self._run(body, fed)
+            state = self._call(node, body, fed)
         return state
+
+    def _call(self, node: Node, body: Graph, fed: dict[int, Tensor]) -> list[Tensor]:
+        """Run a function that a node calls; what it holds is known by the outermost caller."""
+        outer = self.caller
+        self.caller = outer or node.name
+        try:
+            return self._run(body, fed)
+        finally:
+            self.caller = outer
 
     def _variable_shape(self, node: Node, x: list[Tensor]) -> list[Tensor]:
         number = x[0].value

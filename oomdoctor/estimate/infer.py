@@ -41,17 +41,20 @@ def _offsets(x: list[Tensor]) -> list[Tensor]:
 
 
 def _filled(node: Node, x: list[Tensor], port: int, batch: int) -> Dims:
-    """Return a static shape whose one open dimension follows an input's first, or the batch."""
+    """Return a static shape whose open dimensions follow an input's of the same rank.
+
+    Where no input has that rank, the first dimension follows the first input that has any.
+    """
     shape = node.outputs[port].shape
     if shape is None:
         raise Unknown
-    first = next((t.dims[0] for t in x if t.dims and t.dims[0] > 1), batch)
-    if any(d is None for d in shape[1:]):
-        same = next((t for t in x if len(t.dims) == len(shape)), None)
-        if same is None:
-            raise Unknown
+    same = next((t for t in x if len(t.dims) == len(shape)), None)
+    if same is not None:
         return tuple(s if d is None else d for d, s in zip(shape, same.dims, strict=True))
-    return tuple(first if d is None else d for d in shape)
+    if None in shape[1:]:
+        raise Unknown
+    first = next((t.dims[0] for t in x if t.dims), batch)
+    return (first, *(d for d in shape[1:] if d is not None))
 
 
 def _guessed(node: Node, x: list[Tensor], shape: Shape | None, batch: int) -> Dims:
@@ -96,7 +99,7 @@ def infer(node: Node, x: list[Tensor], batch: int) -> tuple[list[Tensor], bool]:
                     dims = every(node, x)
                 else:
                     dims = _filled(node, x, port, batch)
-            except (Unknown, IndexError, ValueError, ZeroDivisionError, TypeError):
+            except (Unknown, LookupError, ValueError, ZeroDivisionError, TypeError):
                 sure = False
                 dims = _guessed(node, x, shape, batch)
         whole = len(dims) < 2 or (len(dims) == 2 and node.op in _MATRICES)

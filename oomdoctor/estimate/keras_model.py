@@ -16,8 +16,9 @@ from oomdoctor.errors import InputError, UsageError
 from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.graph import read_graph
 from oomdoctor.estimate.listing import places
-from oomdoctor.estimate.nodes import Graph, Node, Variable
+from oomdoctor.estimate.nodes import Graph, Variable
 from oomdoctor.estimate.pushdown import moved_inputs
+from oomdoctor.estimate.scopes import OPTIMIZER, Scopes, scopes_noted, variable_rows
 from oomdoctor.facts import Workload
 from oomdoctor.model.batches import possible_batches
 from oomdoctor.model.build import optimizers_of
@@ -36,8 +37,7 @@ class Traced:
     graph: Graph
     variables: list[Variable]
     workload: Workload
-    layer_of: dict[str, str]
-    """For a scope of the graph, the Keras layer it belongs to."""
+    scopes: Scopes
     kind: str
     fixed_batch: int | None = None
     """The batch size the model insists on; None where it is free."""
@@ -58,8 +58,11 @@ def trace_step(
         batch: What the step is fed, as `tf.TensorSpec` with a free first dimension: `(x, y)` or
             `(x, y, sample_weight)`. Inferred from the model's inputs, outputs and loss if None.
     """
-    with traced_function(model, kind=kind, spec=spec, batch=batch) as concrete:
-        return read_traced(model, concrete, kind)
+    with (
+        scopes_noted(model) as scopes,
+        traced_function(model, kind=kind, spec=spec, batch=batch) as concrete,
+    ):
+        return read_traced(model, concrete, kind, scopes)
 
 
 @contextlib.contextmanager
@@ -120,13 +123,16 @@ def _traced(model: Any, kind: str, specs: Any, jit: bool) -> Any:
     return function.get_concrete_function()
 
 
-def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:
+def read_traced(
+    model: Any, concrete: Any, kind: str = "train", scopes: Scopes | None = None
+) -> Traced:
     """Return a step that somebody has traced already.
 
     Args:
         model: The model whose step it is.
         concrete: The traced step, a `ConcreteFunction`.
         kind: `train`, `evaluate` or `predict`.
+        scopes: What was noted while it was traced; without them no layer has a name.
     """
     with collector_paused():
         optimizers = _optimizers(model, concrete)
@@ -134,10 +140,9 @@ def read_traced(model: Any, concrete: Any, kind: str = "train") -> Traced:
         graph = read_graph(concrete, numbers)
         graph.listed.update(places(concrete, moved_inputs(graph)))
         workload = _workload(model, optimizers)
-    layers = [layer.name for layer in model._flatten_layers(include_self=False)]
-    scopes = _layers_by_scope(graph, variables, layers)
     rows = getattr(concrete, "rows_of_sample", ())
-    return Traced(graph, variables, workload, scopes, kind, _fixed_batch(concrete), rows)
+    noted = scopes or Scopes()
+    return Traced(graph, variables, workload, noted, kind, _fixed_batch(concrete), rows)
 
 
 def _fixed_batch(concrete: Any) -> int | None:
@@ -190,6 +195,9 @@ def _variables(
     groups = [("weights", model.variables), ("weights", model.metrics_variables)]
     if kind == "train":
         groups += [("optimizer", known.variables) for known in optimizers]
+    rows = variable_rows(model)
+    for known in optimizers:
+        rows.update((id(variable), OPTIMIZER) for variable in known.variables)
     found: dict[int, tuple[str, Any]] = {}
     for part, members in groups:
         for variable in members:
@@ -198,7 +206,8 @@ def _variables(
     numbers: dict[int, int] = {}
     for handle, (part, variable) in found.items():
         numbers[handle] = len(variables)
-        variables.append(_variable(variable.path, part, variable.value))
+        row = rows.get(id(variable))
+        variables.append(_variable(variable.path, part, variable.value, row))
     for outer, _ in concrete.graph.captures:
         if outer.dtype.name == "resource" and id(outer) not in numbers:
             numbers[id(outer)] = len(variables)
@@ -206,12 +215,12 @@ def _variables(
     return variables, numbers
 
 
-def _variable(name: str, part: str, value: Any) -> Variable:
+def _variable(name: str, part: str, value: Any, row: str | None = None) -> Variable:
     shape = tuple(value.shape.as_list())
     size = value.dtype.size
     for dim in shape:
         size *= dim
-    return Variable(name, part, size, shape, value.dtype.name, name.rpartition("/")[0] or None)
+    return Variable(name, part, size, shape, value.dtype.name, row)
 
 
 def _captured(handle: Any, concrete: Any) -> Variable:
@@ -242,28 +251,3 @@ def _workload(model: Any, optimizers: list[Any]) -> Workload:
         else None,
         has_batch_norm="BatchNormalization" in kinds,
     )
-
-
-def _layers_by_scope(graph: Graph, variables: list[Variable], layers: list[str]) -> dict[str, str]:
-    """Return the layer of each scope; graphs number their scopes anew, so names alone lie.
-
-    Where a scope reads a variable, the variable's own path names the layer.
-    """
-    found: dict[str, str] = {}
-    names = set(layers)
-    for node in graph.nodes:
-        if node.op == "ReadVariableOp" and not node.name.startswith("gradient_tape"):
-            number = _argument(graph, node).variable
-            path = variables[number].name.split("/") if number is not None else []
-            scope = node.name.split("/")
-            owner = next((p for p in reversed(path[:-1]) if p in names), None)
-            if owner is None:
-                continue
-            for part in scope:
-                if part == owner or part.startswith(f"{owner}_"):
-                    found.setdefault(part, owner)
-    return found
-
-
-def _argument(graph: Graph, node: Node) -> Node:
-    return graph.nodes[node.inputs[0][0]]

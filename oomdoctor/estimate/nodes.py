@@ -66,3 +66,4 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str
     layer: str | None = None
+    """The path of the layer it belongs to, or a row beside the layers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oomdoctor.estimate import windows
 from oomdoctor.estimate.nodes import Node
 from oomdoctor.estimate.tensors import Dims, Tensor, axes_of, broadcast, count, ints
 
@@ -205,6 +206,14 @@ SHAPES: dict[str, Callable[[Node, list[Tensor]], Dims]] = {
     "Conv2DBackpropInput": _shape_value(0),
     "Conv3DBackpropInputV2": _shape_value(0),
     "DepthwiseConv2dNativeBackpropInput": _shape_value(0),
+    **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), windows.convolution),
+    **dict.fromkeys(("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D"), windows.pool),
+    "SpaceToBatchND": windows.space_to_batch,
+    "BatchToSpaceND": windows.batch_to_space,
+    **dict.fromkeys(
+        ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeNearestNeighborGrad"), windows.resized
+    ),
+    "ResizeBilinearGrad": _like(1),
     "AvgPoolGrad": _shape_value(0),
     "AvgPool3DGrad": _shape_value(0),
     "StatelessRandomUniformV2": _shape_value(0),

@@ -1,31 +1,23 @@
 """Traced step → `facts.Estimate`: the peak, its interval, what it consists of, and the batch line.
 
-The likely figure is the middle of several simulated steps, as a measurement's is: the second and
-later steps differ a little because the allocator's chunks lie differently. How wide the interval
-is was set from the calibration models of the benchmark and checked on models kept apart.
+How wide the interval is was set from the calibration models of the benchmark and checked on models
+kept apart.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from statistics import median
+from collections import Counter
 
-from oomdoctor.allocator import ENDLESS, Pool
 from oomdoctor.errors import UsageError
 from oomdoctor.estimate import kernels
-from oomdoctor.estimate._pause import collector_paused
-from oomdoctor.estimate.attribution import OTHER, PARTS, layer_of, part_of, totals
+from oomdoctor.estimate.attribution import PARTS, owner_of, owners_of, part_of, totals
 from oomdoctor.estimate.buffers import Run
-from oomdoctor.estimate.executor import POOL_TASKS, Executor
 from oomdoctor.estimate.keras_model import Traced
-from oomdoctor.estimate.plan import Plans
-from oomdoctor.estimate.simplify import simplified
-from oomdoctor.estimate.tensors import Tensor
+from oomdoctor.estimate.scopes import OPTIMIZER
+from oomdoctor.estimate.simulation import Peak, Simulation
 from oomdoctor.facts import Estimate, LayerBytes
 from oomdoctor.units import DTYPE_BYTES
 
-STEPS = 4
 LOW, HIGH = 0.75, 1.25
 """The interval around the likely figure; see tests/benchmarks/estimate_accuracy.py."""
 LUCK = 0.2
@@ -39,180 +31,6 @@ LINE_FROM = 8
 """Below this many samples memory rarely follows the line that it follows above."""
 SMALL_BYTES = 5 * 1024**2
 """What small models were seen to hold beyond that: buffers and constants not followed here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """The peak of a simulated step at one batch size."""
-
-    bytes: int
-    highest_bytes: int
-    run: Run
-    held: tuple[tuple[int, int], ...]
-    """Buffers alive at the peak, with the bytes of their chunks."""
-
-
-class Simulation:
-    """A traced step that can be simulated at any batch size.
-
-    Args:
-        traced: The step.
-        threads: Threads inside one operation; None takes the machine's.
-        order: A seed for what TensorFlow leaves to chance; see `executor.Plans`.
-    """
-
-    def __init__(self, traced: Traced, *, threads: int | None = None, order: int = 0) -> None:
-        self.traced = traced
-        with collector_paused():
-            self.graph = simplified(traced.graph)
-        self.threads = threads or os.cpu_count() or 1
-        self._ranks: dict[int, list[int]] = {}
-        self._plans = Plans(order, self._ranks)
-        self._worst = Plans(None, self._ranks)
-        self._peaks: dict[int, Peak] = {}
-
-    def peak(self, batch_size: int) -> Peak:
-        """Return the peak at one batch size."""
-        if batch_size < 1:
-            raise UsageError(f"A batch holds at least one sample, not {batch_size}.")
-        if batch_size not in self._peaks:
-            with collector_paused():
-                self._peaks[batch_size] = _replayed(self.run(batch_size))
-        return self._peaks[batch_size]
-
-    def worst(self, batch_size: int) -> int:
-        """Return the peak if chance is against us, so that all gradients wait.
-
-        Slack in chunks is taken to be as much as at the likely peak.
-        """
-        with collector_paused():
-            worst = _asked_for(self.run(batch_size, self._worst))
-        return self._with_slack(worst, batch_size)
-
-    def about(self, batch_size: int, near: int) -> int:
-        """Return the peak at one batch size, with slack in chunks as at a batch size near it."""
-        if batch_size in self._peaks:
-            return self._peaks[batch_size].bytes
-        return self._with_slack(self.asked_for(batch_size), near)
-
-    def asked_for(self, batch_size: int) -> int:
-        """Return the most bytes that a step asks for at once, without slack in chunks."""
-        with collector_paused():
-            return _asked_for(self.run(batch_size))
-
-    def asked_in_orders(self, batch_size: int, most: int, most_ops: int) -> list[int]:
-        """Return `asked_for` for several draws of what TensorFlow leaves to chance.
-
-        Args:
-            batch_size: Samples in a batch.
-            most: How many draws at most.
-            most_ops: How many operations to simulate for them all; there is always one draw.
-        """
-        asked: list[int] = []
-        ops = 0
-        with collector_paused():
-            while len(asked) < most and ops * (1 + 1 / max(1, len(asked))) <= most_ops:
-                run = self.run(batch_size, Plans(len(asked), self._ranks))
-                ops += len(run.order)
-                asked.append(_asked_for(run))
-        return asked
-
-    def _with_slack(self, asked_bytes: int, batch_size: int) -> int:
-        likely = self.peak(batch_size)
-        return asked_bytes * likely.bytes // max(1, _asked_for(likely.run))
-
-    def has_luck(self) -> bool:
-        """Whether more variables are read at the start than the thread pool's queue holds."""
-        reads = sum(node.op == "ReadVariableOp" and not node.controls for node in self.graph.nodes)
-        return reads > POOL_TASKS
-
-    def run(self, batch_size: int, plans: Plans | None = None) -> Run:
-        """Return the allocations of one step."""
-        executor = Executor(
-            self.traced.variables,
-            batch=batch_size,
-            threads=self.threads,
-            plans=plans or self._plans,
-        )
-        fed = {}
-        rows = dict(enumerate(self.traced.rows))
-        for place, number in enumerate(self.graph.arguments):
-            node = self.graph.nodes[number]
-            kind = node.outputs[0]
-            if node.variable is None and kind.dtype != "resource":
-                size = batch_size * rows.get(place, 1)
-                dims = tuple(size if d is None else d for d in kind.shape or ())
-                fed[number] = Tensor(dims, kind.dtype)
-        return executor.step(self.graph, fed)
-
-
-def _replayed(run: Run) -> Peak:
-    """Replay a step several times through the allocator and take the middle."""
-    pool, where = Pool([ENDLESS]), {}
-    for buffer, size in run.before:
-        # An initial value is made beside the number it is made from, which leaves a gap.
-        beside = _placed(pool, size)
-        where[buffer] = _placed(pool, size)
-        pool.release(beside)
-    start = {
-        run.origins[b].variable: b for b, _ in run.before if run.origins[b].variable is not None
-    }
-    peaks: list[int] = []
-    held: list[tuple[tuple[int, int], ...]] = []
-    for _ in range(STEPS):
-        best, at_best = _one_step(run, pool, where)
-        peaks.append(best)
-        held.append(at_best)
-        moved = {start[v]: where.pop(b) for v, b in run.after.items() if v in start}
-        where.update(moved)
-    later = peaks[1:]
-    middle = int(median(later))
-    nearest = min(range(len(later)), key=lambda i: abs(later[i] - middle)) + 1
-    return Peak(peaks[nearest], max(later), run, held[nearest])
-
-
-def _asked_for(run: Run) -> int:
-    """Return the most bytes a step asks for at once, whatever the allocator makes of it."""
-    sizes = dict(run.before)
-    current = highest = sum(sizes.values())
-    for buffer, size in run.events:
-        if size < 0:
-            current -= sizes[buffer]
-        else:
-            sizes[buffer] = size
-            current += size
-            highest = max(highest, current)
-    return highest
-
-
-def _placed(pool: Pool, size_bytes: int) -> int:
-    address = pool.allocate(size_bytes)
-    assert address is not None  # the pool has no end
-    return address
-
-
-def _one_step(
-    run: Run, pool: Pool, where: dict[int, int]
-) -> tuple[int, tuple[tuple[int, int], ...]]:
-    highest, at = pool.in_use_bytes, -1
-    log: list[tuple[int, int]] = [(b, pool.size_of(a)) for b, a in where.items()]
-    first = len(log)
-    for place, (buffer, size) in enumerate(run.events):
-        if size < 0:
-            pool.release(where.pop(buffer))
-            log.append((buffer, -1))
-        else:
-            where[buffer] = address = _placed(pool, size)
-            log.append((buffer, pool.size_of(address)))
-            if pool.in_use_bytes > highest:
-                highest, at = pool.in_use_bytes, place
-    live: dict[int, int] = {}
-    for buffer, size in log[: first + at + 1]:
-        if size < 0:
-            del live[buffer]
-        else:
-            live[buffer] = size
-    return highest, tuple(live.items())
 
 
 def estimate(simulation: Simulation, batch_size: int, *, jit: bool | None = False) -> Estimate:
@@ -233,35 +51,45 @@ def estimate(simulation: Simulation, batch_size: int, *, jit: bool | None = Fals
     traced, run = simulation.traced, peak.run
     fixed, slope, since = batch_line(simulation, batch_size)
     trainable = _gradient_shapes(traced)
-    known = set(traced.layer_of.values())
     parts = totals((part_of(run.origins[b], traced.variables, trainable), s) for b, s in peak.held)
-    layers = totals(
-        (layer_of(_owner(run, b, traced), traced.layer_of, known), s) for b, s in peak.held
-    )
+    layers, backward = _rows(simulation, peak)
     unknown = dict(run.unknown)
-    compiled = _compiled_bytes(traced, batch_size)
+    is_recorded = simulation.recorded is not None
+    compiled = 0 if is_recorded else _compiled_bytes(traced, batch_size)
     if compiled:
         # Inputs, outputs and as much scratch memory again.
         unknown["functions that XLA compiles"] = 3 * compiled
     worst = max(peak.highest_bytes, simulation.worst(batch_size))
     # What waits are gradients, which do not grow with the batch.
-    waiting = int(LUCK * (worst - peak.bytes)) if simulation.has_luck() else 0
+    has_luck = simulation.has_luck() and not is_recorded
+    waiting = int(LUCK * (worst - peak.bytes)) if has_luck else 0
     parts["gradients"] += waiting
-    layers[OTHER] += waiting
+    layers[OPTIMIZER] += waiting
+    backward[OPTIMIZER] += waiting
     likely = peak.bytes + waiting
+    allowances = _allowances(simulation, run)
     return Estimate(
         batch_size=batch_size,
         peak_bytes=likely,
         low_bytes=int(peak.bytes * LOW),
-        high_bytes=int(max(likely * HIGH, worst * 1.05)) + SMALL_BYTES + sum(unknown.values()),
+        high_bytes=int(max(likely * HIGH, worst * 1.05))
+        + SMALL_BYTES
+        + sum(unknown.values())
+        + sum(size for _, size in allowances),
         parts=tuple((part, parts[part]) for part in PARTS),
-        layers=tuple(LayerBytes(name=n, bytes_at_peak=s) for n, s in layers.most_common()),
+        layers=tuple(
+            LayerBytes(name=name, bytes_at_peak=size, backward_bytes=backward[name])
+            for name, size in layers.most_common()
+        ),
         largest_tensor_bytes=max((s for b, s in run.events if s > 0), default=None),
         per_sample_bytes=slope,
         fixed_bytes=fixed + waiting,
         line_from_batch=since,
         kind=traced.kind,
         jit=bool(jit),
+        target=simulation.device,
+        recorded_sizes=simulation.recorded_sizes,
+        allowances=allowances,
         unknown_ops=tuple(sorted(unknown.items())),
         assumptions=_assumptions(simulation, jit),
     )
@@ -285,11 +113,25 @@ def _compiled_bytes(traced: Traced, batch_size: int) -> int:
     return total
 
 
-def _owner(run: Run, buffer: int, traced: Traced) -> str:
-    origin = run.origins[buffer]
-    if origin.variable is not None:
-        return f"{traced.variables[origin.variable].name}"
-    return origin.node
+def _allowances(simulation: Simulation, run: Run) -> tuple[tuple[str, int], ...]:
+    """Return what a GPU's libraries may take on top of the peak, at most."""
+    size = min(int(kernels.CUDNN_SHARE * run.convolved_bytes), kernels.CUDNN_MOST)
+    return ((kernels.CUDNN, size),) if size and simulation.device == "gpu" else ()
+
+
+def _rows(simulation: Simulation, peak: Peak) -> tuple[Counter[str], Counter[str]]:
+    """Return the bytes at the peak by layer, and those of them that the backward pass made."""
+    traced = simulation.traced
+    owners = owners_of(simulation.graph, traced.scopes, traced.variables)
+    rows: Counter[str] = Counter()
+    backward: Counter[str] = Counter()
+    for buffer, size in peak.held:
+        origin = peak.run.origins[buffer]
+        owner = owner_of(origin, owners, traced.scopes, traced.variables)
+        rows[owner.row] += size
+        if owner.is_backward:
+            backward[owner.row] += size
+    return rows, backward
 
 
 def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
@@ -298,9 +140,15 @@ def _gradient_shapes(traced: Traced) -> set[tuple[int, ...]]:
 
 def _assumptions(simulation: Simulation, jit: bool | None) -> tuple[str, ...]:
     said = [
-        "one inter-op thread; with more, operations overlap and the peak differs by some percent",
-        f"{simulation.threads} threads inside an operation; " + kernels.GPU_WORKSPACE_NOTE,
+        "one inter-op thread; with more, operations overlap and the peak differs by some percent"
     ]
+    if simulation.device == "cpu":
+        said.append(
+            f"for a CPU, with the scratch memory of its kernels on {simulation.threads} threads; "
+            "name a machine with a GPU for the figure there"
+        )
+    else:
+        said.append("for a GPU, without the scratch memory of CPU kernels")
     if jit:
         said.append("XLA is not simulated: the figure is that of the same step without it")
     elif jit is False:

@@ -15,7 +15,10 @@ class LayerBytes:
     """What one layer holds at the peak of a step."""
 
     name: str
+    """Its path in the model; a name in brackets is not a layer."""
     bytes_at_peak: int
+    backward_bytes: int | None = None
+    """Of these, what the backward pass made; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,8 @@ class Estimate(Readable):
     per_sample_bytes: int | None = None
     origin: str = "estimated"
     """`compiled` by XLA for a card, or `estimated` by simulating the executor."""
+    recorded_sizes: tuple[int, ...] = ()
+    """The batches of the steps that were run and recorded; none where the step was simulated."""
     fixed_bytes: int | None = None
     """The peak at any batch is about `fixed_bytes + batch * per_sample_bytes`."""
     line_from_batch: int | None = None
@@ -71,6 +76,9 @@ class Estimate(Readable):
     assumptions: tuple[str, ...] = ()
     program: str = "executor"
     """`xla` or `executor`, TensorFlow's own."""
+    target: str | None = None
+    """`cpu` or `gpu`, where the executor is meant: on a GPU the scratch memory of CPU kernels does
+    not count."""
     device: str | None = None
     """The card it was compiled for; the executor's estimate is for none in particular."""
     reason: str | None = None

@@ -15,6 +15,7 @@ from oomdoctor.profile import records
 from oomdoctor.profile.census import count_creations, steps_traced
 
 if TYPE_CHECKING:
+    from oomdoctor.estimate.scopes import Scopes
     from oomdoctor.profile.inside import Inside
     from oomdoctor.trace.events import Recording
     from oomdoctor.trace.held import AllocationTrace
@@ -32,20 +33,19 @@ class StepTracing:
         self._inside = inside
         self._step = step
         self._model: Any = None
-        self._scopes: dict[str, str] = {}
-        self._optimizers: set[str] = set()
+        self._scopes: Scopes | None = None
         self._noting: Any = None
         self._recording: Recording | None = None
         self._start_bytes = 0
 
     def model_starts(self, model: Any) -> None:
         """Note the scopes of its layers until its first step has been traced."""
-        from oomdoctor.trace.op_names import scopes_noted
+        from oomdoctor.estimate.scopes import scopes_noted
 
         self._model = model
         count_creations()
         self._noting = contextlib.ExitStack()
-        self._noting.enter_context(scopes_noted(model, self._scopes, self._optimizers))
+        self._scopes = self._noting.enter_context(scopes_noted(model))
 
     def step_begins(self, step: int) -> None:
         """Record, if this is the step."""
@@ -84,10 +84,10 @@ class StepTracing:
         from oomdoctor.trace.op_names import names_of
 
         events = [_without_call(event) for event in recording.stop()]
-        names = StepNames(scopes=self._scopes, optimizers=frozenset(self._optimizers))
+        names = StepNames() if self._scopes is None else StepNames(scopes=self._scopes)
         traced = _traced_step()
         if traced is not None:
-            names = names_of(self._model, traced, [], self._scopes, self._optimizers)
+            names = names_of(self._model, traced, [], names.scopes)
         return explain(
             events, names, start_bytes=self._start_bytes, allocator_peak_bytes=self._start_bytes
         )

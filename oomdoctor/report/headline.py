@@ -52,7 +52,7 @@ def headline_of(report: Report) -> Headline:
         text = of_tuning.headline(deciding)
     elif isinstance(deciding, Estimate):
         said = of_estimate.headline(deciding)
-        answer = _ANSWERS.get(report.verdict, "Too close to call")
+        answer = _ANSWERS.get(report.verdict, "It is tight")
         text = f"{answer}: {said[0].lower()}{said[1:]}"
     elif isinstance(deciding, Footprint):
         text = of_data.headline(report)

@@ -100,6 +100,8 @@ def plain_estimate(estimate: Estimate) -> dict[str, Any]:
         "jit": estimate.jit,
         "origin": estimate.origin,
         "program": estimate.program,
+        "target": estimate.target,
+        "recorded_sizes": list(estimate.recorded_sizes),
         "device": estimate.device,
         "reason": estimate.reason,
         "allowances": dict(estimate.allowances),

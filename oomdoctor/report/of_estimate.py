@@ -11,6 +11,10 @@ MAX_LAYERS = 10
 MAX_NAME = 40
 
 _SAID = {"fits": "fits", "does_not_fit": "does not fit", "unknown": "may fit"}
+_DEVICES = {
+    "cpu": "a CPU, whose kernels take scratch memory; --machine or --vram asks about a GPU",
+    "gpu": "a GPU, without the scratch memory of CPU kernels",
+}
 _STEPS = {"train": "training", "evaluate": "evaluation", "predict": "prediction"}
 
 
@@ -41,9 +45,11 @@ def estimate_lines(estimate: Estimate) -> list[Line]:
         Line(
             state="info",
             category="Interval",
-            text=f"{low} to {high} ({estimate.origin}; nothing was run)",
+            text=f"{low} to {high} ({_origin(estimate)})",
         )
     ]
+    if estimate.program == "executor" and estimate.target is not None:
+        lines.insert(0, Line(state="info", category="Device", text=_DEVICES[estimate.target]))
     if estimate.reason is not None:
         lines.insert(0, Line(state="info", category="Program", text=_program(estimate)))
     if estimate.fixed_bytes is not None and estimate.per_sample_bytes is not None:
@@ -55,6 +61,14 @@ def estimate_lines(estimate: Estimate) -> list[Line]:
             text += f" (from batch size {estimate.line_from_batch})"
         lines.append(Line(state="info", category="Batches", text=text))
     return lines
+
+
+def _origin(estimate: Estimate) -> str:
+    """Return what the figures rest on."""
+    if not estimate.recorded_sizes:
+        return f"{estimate.origin}, nothing was run"
+    sizes = " and ".join(str(size) for size in estimate.recorded_sizes)
+    return f"from recorded steps with batches of {sizes}, scaled"
 
 
 def _program(estimate: Estimate) -> str:
@@ -108,6 +122,24 @@ def _differing(estimate: Estimate, budget: int) -> list[Line]:
     return [Line(state="info", category="XLA", text=text)]
 
 
+def tight_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
+    """Return what decides whether it fits, where the interval does not."""
+    if machine is None:
+        return []
+    budget = machine.usable_vram_bytes if machine.gpus else machine.ram.available_bytes
+    if budget is None or not estimate.low_bytes <= budget < estimate.high_bytes:
+        return []
+    beside = [*estimate.allowances, *((op, size) for op, size in estimate.unknown_ops)]
+    name, size = max(beside, key=lambda pair: pair[1], default=("", 0))
+    if 2 * size > estimate.high_bytes - estimate.peak_bytes:
+        decides = f"{printable(name)}, at most {format_bytes(size)}, decides"
+    else:
+        decides = "the order in which operations run decides"
+    usual = "fits" if estimate.peak_bytes <= budget else "does not fit"
+    text = f"the likely peak {usual} in {format_bytes(budget)}; {decides}. `oomdoctor tune` runs it"
+    return [Line(state="unknown", category="Tight", text=text)]
+
+
 def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table, ...]:
     """Return what holds the memory at the peak, by part and by layer."""
 
@@ -123,21 +155,24 @@ def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table
         figure="layers",
     )
     shown = estimate.layers if verbose else estimate.layers[:MAX_LAYERS]
+    told = any(layer.backward_bytes is not None for layer in estimate.layers)
+
+    def row(name: str, size: int, backward: int | None) -> tuple[str, ...]:
+        apart = (format_bytes(backward, unknown="–"),) if told else ()
+        return (name, format_bytes(size), *apart, share(size))
+
     rows = [
-        (
-            shorten(printable(layer.name), MAX_NAME),
-            format_bytes(layer.bytes_at_peak),
-            share(layer.bytes_at_peak),
-        )
+        row(shorten(printable(layer.name), MAX_NAME), layer.bytes_at_peak, layer.backward_bytes)
         for layer in shown
     ]
     hidden = estimate.layers[len(shown) :]
     if hidden:
         rest = sum(layer.bytes_at_peak for layer in hidden)
-        rows.append((f"{len(hidden)} more (-v)", format_bytes(rest), share(rest)))
+        behind = sum(layer.backward_bytes or 0 for layer in hidden)
+        rows.append(row(f"{len(hidden)} more (-v)", rest, behind))
     layers = Table(
         title="At the peak, by layer",
-        headers=("layer", "size", "share"),
+        headers=("layer", "size", *(("backward",) if told else ()), "share"),
         rows=tuple(rows),
         figure="layers",
     )

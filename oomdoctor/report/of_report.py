@@ -48,6 +48,7 @@ def view_report(report: Report, *, verbose: bool = False) -> View:
         tables += of_profile.profile_tables(facts.profile, verbose=verbose)
     if facts.estimate is not None:
         lines += of_estimate.estimate_lines(facts.estimate)
+        lines += of_estimate.tight_lines(facts.estimate, facts.machine)
         lines += of_estimate.program_lines(facts.estimate, facts.machine)
         tables += of_gate.growth_tables(report)
         tables += of_estimate.estimate_tables(facts.estimate, verbose=verbose)

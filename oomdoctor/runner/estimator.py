@@ -5,6 +5,7 @@ Nothing of the model is loaded into the calling process, and what building it ta
 
 from __future__ import annotations
 
+from oomdoctor.allocator import settings_for_the_cpu
 from oomdoctor.errors import InputError
 from oomdoctor.facts import Estimate, Workload
 from oomdoctor.model.samples import Samples
@@ -38,6 +39,10 @@ COMPILING_SECONDS = 3600
 """More than that where it is compiled too. The compiler is stopped earlier, by the processor time
 that it uses (`xla.compiler`), so this only ends a process that hangs."""
 
+RECORDING = {**settings_for_the_cpu(), "TF_NUM_INTEROP_THREADS": "1"}
+"""The environment of a process that runs a step and records it: with the allocator whose events are
+recorded, and with one operation at a time, as it is simulated."""
+
 
 class Estimator(WorkerOwner):
     """A worker process that estimates one model after the other."""
@@ -49,6 +54,7 @@ class Estimator(WorkerOwner):
             ram_bytes: What building a model may take; None is no limit.
         """
         self._ram_bytes = ram_bytes
+        self._records = False
 
     def estimate(
         self,
@@ -61,6 +67,7 @@ class Estimator(WorkerOwner):
         card: Card | None = None,
         cards: tuple[Card, ...] = (),
         brief: bool = False,
+        verify: bool = False,
     ) -> tuple[Estimate, Workload]:
         """Return the estimate of a step, on a card if one is given, and of the model."""
         plugin, missing = (None, "") if card is None else plugin_or_reason()
@@ -76,6 +83,7 @@ class Estimator(WorkerOwner):
             plugin=plugin,
             missing=missing,
             brief=brief,
+            verify=verify,
         )
         seconds = SECONDS + (COMPILING_SECONDS if plugin else 0)
         answer = self._ask(request, spec.source, seconds)
@@ -94,9 +102,12 @@ class Estimator(WorkerOwner):
         return answer.samples
 
     def _ask(self, request: Request, source: str, seconds: float) -> Answer:
-        if self._worker is None or not self._worker.is_alive():
+        records = isinstance(request, EstimateStep) and request.verify
+        if self._worker is None or not self.is_started or self._records < records:
             self.close()
-            self._worker = WorkerProcess(environment_without_pool())
+            settings = RECORDING if records else {}
+            self._worker = WorkerProcess({**environment_without_pool(), **settings})
+            self._records = records
         try:
             answer = checked(self._worker.ask(request, seconds))
         except Died as died:

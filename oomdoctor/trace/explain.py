@@ -1,9 +1,8 @@
 """The allocations of one step → what holds the peak, by part and by Keras layer.
 
-The worker says, while it traces the step, which name scope belongs to which layer and which
-node writes which variable; the allocator's events name the node. What a node allocates is put
-down to the deepest layer whose scope is in the node's name, in the forward pass and in the
-backward pass alike (`gradient_tape/...`).
+The worker notes, while it traces the step, which name scope belongs to which layer and which
+node writes which variable; the allocator's events name the node. Whose a buffer is follows the same
+rules as in an estimate (`estimate/attribution.py`).
 
 Not seen: kernels of libraries that allocate past TensorFlow's allocator (oneDNN, cuDNN handles).
 Under XLA the whole step is one op, so nothing can be told apart by layer.
@@ -17,16 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oomdoctor.allocator import CHUNK_BYTES
+from oomdoctor.estimate.attribution import Owner
+from oomdoctor.estimate.scopes import OPTIMIZER, OTHER, Scopes
 from oomdoctor.model.spec import Shape
 from oomdoctor.trace.held import PARTS, AllocationTrace, HeldTensor
 from oomdoctor.trace.replay import Event, find_peak, in_order, scratch_as_temp
 
 TOP_TENSORS = 20
-
-INPUTS = "(inputs)"
-LOSS = "(loss and metrics)"
-OPTIMIZER = "(optimizer)"
-OTHER = "(other)"
 
 _DTYPES = {
     1: "float32",
@@ -71,10 +67,9 @@ class Holder:
 class StepNames:
     """What the names in a traced step stand for."""
 
-    scopes: Mapping[str, str]
-    """Name scope → layer."""
-    optimizers: frozenset[str]
-    """Name scopes of optimizers."""
+    scopes: Scopes = field(default_factory=Scopes)
+    owners: Mapping[str, Owner] = field(default_factory=dict)
+    """Node → whose its outputs are."""
     writes: Mapping[str, int] = field(default_factory=dict)
     """Node that writes a variable → the variable's place in `holders`."""
     holders: tuple[Holder, ...] = ()
@@ -136,30 +131,19 @@ def place_of(
     written = names.writes.get(op)
     if written is not None:
         return Place(names.holders[written].part, names.holders[written].layer)
-    steps = op.split("/")
-    layer = layer_of(steps, names.scopes)
-    in_optimizer = layer is None and not names.optimizers.isdisjoint(steps)
-    if layer is None:
-        layer = OPTIMIZER if in_optimizer else _outside(steps)
-    if event.kind == "temp" or not op:
-        return Place("workspace", layer if op else None)
-    if in_optimizer:
+    if not op:
+        return Place("workspace", None)
+    known = names.owners.get(op)
+    layer = known.row if known is not None else names.scopes.row_of(op) or OTHER
+    if event.kind == "temp":
+        return Place("workspace", layer)
+    if layer == OPTIMIZER:
         return Place("optimizer", layer)
-    if "gradient_tape" in steps:
+    if "gradient_tape" in op.split("/"):
         shapes = gradient_shapes.get(layer, gradient_shapes[None])
         if shape_of(event.shape) in shapes:
             return Place("gradients", layer)
     return Place("activations", layer)
-
-
-def layer_of(steps: Sequence[str], scopes: Mapping[str, str]) -> str | None:
-    """Return the layer of the deepest known scope inside a node's name."""
-    for last in range(len(steps), 0, -1):
-        for first in range(last):
-            layer = scopes.get("/".join(steps[first:last]))
-            if layer is not None:
-                return layer
-    return None
 
 
 def shape_of(text: str | None) -> Shape | None:
@@ -170,10 +154,6 @@ def shape_of(text: str | None) -> Shape | None:
         (64, 30, 30, 16)
     """
     return None if text is None else tuple(int(size) for size in _NUMBERS.findall(text))
-
-
-def _outside(steps: Sequence[str]) -> str:
-    return LOSS if any("loss" in step or "metric" in step for step in steps) else OTHER
 
 
 def _gradient_shapes(holders: Sequence[Holder]) -> dict[str | None, frozenset[Shape]]:

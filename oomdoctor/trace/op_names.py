@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from oomdoctor.trace.explain import INPUTS, Holder, StepNames
+from oomdoctor.estimate.attribution import Owner, owners_of
+from oomdoctor.estimate.graph import read_graph
+from oomdoctor.estimate.nodes import Variable
+from oomdoctor.estimate.scopes import INPUTS, Scopes, variable_rows
+from oomdoctor.trace.explain import Holder, StepNames
 
 
-def names_of(
-    model: Any, function: Any, data: Any, scopes: dict[str, str], optimizers: set[str]
-) -> StepNames:
+def names_of(model: Any, function: Any, data: Any, scopes: Scopes) -> StepNames:
     """Return what the names in a traced step stand for.
 
     Args:
         model: The model.
         function: Its step, traced.
         data: The batch it is fed with.
-        scopes: Name scope → layer, from `scopes_noted`.
-        optimizers: Name scopes of optimizers, from there too.
+        scopes: What was noted while it was traced.
     """
     import tensorflow as tf
 
@@ -32,36 +32,37 @@ def names_of(
         holders.append(Holder("batch", "activations", INPUTS, shape, tensor.dtype.name, size))
     return StepNames(
         scopes=scopes,
-        optimizers=frozenset(optimizers),
+        owners=_owners(function, scopes, holders, places),
         writes=_writes(function, places),
         holders=tuple(holders),
     )
 
 
+def _owners(
+    function: Any, scopes: Scopes, holders: list[Holder], places: dict[int, int]
+) -> dict[str, Owner]:
+    """Return whose the outputs of each node are."""
+    numbers = {id(v.handle): places[id(v)] for v in function.variables if id(v) in places}
+    graph = read_graph(function, numbers)
+    variables = [Variable(h.name, h.part, h.size_bytes, h.shape, h.dtype, h.layer) for h in holders]
+    return owners_of(graph, scopes, variables)
+
+
 def _variables(model: Any) -> Iterator[tuple[Holder, Any]]:
     """Yield every variable of a model, its metrics and its optimizer, with what it is."""
-    owners: dict[int, str] = {}
-    for layer in [model, *model._flatten_layers(include_self=False)]:
-        for variable in [*layer._trainable_variables, *layer._non_trainable_variables]:
-            owners.setdefault(id(variable), _layer_name(layer, model))
-    by_slot_name = {v.path.replace("/", "_"): owners.get(id(v)) for v in model.variables}
+    rows = variable_rows(model)
     optimizer = getattr(model, "optimizer", None)
     slots = {id(v) for v in optimizer.variables} if optimizer is not None else set()
     found = [*model.variables, *model.metrics_variables]
     found += list(optimizer.variables) if optimizer is not None else []
-    seen = set()
-    for variable in found:
-        if id(variable) in seen:
-            continue
-        seen.add(id(variable))
+    for variable in {id(variable): variable for variable in found}.values():
         is_slot = id(variable) in slots
-        layer = _layer_of_slot(variable, by_slot_name) if is_slot else owners.get(id(variable))
         value = variable._value
         yield (
             Holder(
                 name=variable.path,
                 part="optimizer" if is_slot else "weights",
-                layer=layer,
+                layer=rows.get(id(variable)),
                 shape=tuple(variable.shape),
                 dtype=str(variable.dtype),
                 size_bytes=value.dtype.size * (value.shape.num_elements() or 0),
@@ -69,12 +70,6 @@ def _variables(model: Any) -> Iterator[tuple[Holder, Any]]:
             ),
             value,
         )
-
-
-def _layer_of_slot(slot: Any, by_slot_name: dict[str, str | None]) -> str | None:
-    name = slot.path.rpartition("/")[2]
-    fitting = [known for known in by_slot_name if name.startswith(known)]
-    return by_slot_name[max(fitting, key=len)] if fitting else None
 
 
 def _writes(function: Any, places: dict[int, int]) -> dict[str, int]:
@@ -90,37 +85,3 @@ def _writes(function: Any, places: dict[int, int]) -> dict[str, int]:
         for op in function.graph.get_operations()
         if op.type.startswith("Assign") and op.inputs and op.inputs[0].op.name in inputs
     }
-
-
-def _layer_name(layer: Any, model: Any) -> str:
-    path = str(getattr(layer, "path", None) or layer.name)
-    return path.removeprefix(f"{model.name}/")
-
-
-@contextlib.contextmanager
-def scopes_noted(model: Any, scopes: dict[str, str], optimizers: set[str]) -> Iterator[None]:
-    """Note which name scope each layer opens while a step is traced.
-
-    TensorFlow makes scopes unique by adding numbers, which cannot be told from Keras's own.
-    """
-    import keras
-    import tensorflow as tf
-
-    scope_class = keras.name_scope
-    enter = scope_class.__enter__
-
-    def noting_enter(self: Any) -> Any:
-        result = enter(self)
-        caller = getattr(self, "caller", None)
-        scope = tf.get_current_name_scope()
-        if isinstance(caller, keras.optimizers.Optimizer):
-            optimizers.add(scope.rpartition("/")[2])
-        elif isinstance(caller, keras.Layer) and scope:
-            scopes[scope] = _layer_name(caller, model)
-        return result
-
-    scope_class.__enter__ = noting_enter
-    try:
-        yield
-    finally:
-        scope_class.__enter__ = enter

@@ -11,9 +11,10 @@ import resource
 from dataclasses import replace
 from typing import Any
 
-from oomdoctor.errors import UsageError
+from oomdoctor.errors import InputError, UsageError
 from oomdoctor.estimate.keras_model import Traced, trace_step
-from oomdoctor.estimate.step import Simulation, estimate
+from oomdoctor.estimate.simulation import Device, Simulation
+from oomdoctor.estimate.step import estimate
 from oomdoctor.facts import Estimate
 from oomdoctor.model.build import build_model, forget_names
 from oomdoctor.model.messages import first_line, is_out_of_memory
@@ -21,7 +22,9 @@ from oomdoctor.model.modules import find_modules_in, load_callable
 from oomdoctor.model.reserve import reserving
 from oomdoctor.model.samples import Samples, read_samples
 from oomdoctor.model.spec import ModelSpec
+from oomdoctor.trace.scaled import ScaledStep
 from oomdoctor.worker.messages import Estimated, EstimateStep
+from oomdoctor.worker.recording import SIZES, record_step
 from oomdoctor.xla.cards import Card
 from oomdoctor.xla.lowering import Lowered, Lowering, lowering
 from oomdoctor.xla.on_card import estimate_on_card, estimate_on_cards
@@ -39,22 +42,32 @@ class Estimates:
         self._open = contextlib.ExitStack()
         self._lowering: Lowering | None = None
         self._lowered: Lowered | None = None
-        self._simulated: dict[tuple[int, int | None, bool | None], Estimate] = {}
+        self._simulated: dict[Any, Estimate] = {}
         self._on_cards: dict[Any, tuple[Estimate, ...]] = {}
+        self._scaled: ScaledStep | None = None
+        self._unverified: str | None = None
 
     def estimate(self, request: EstimateStep) -> Estimated:
         """Return the estimate of one batch size."""
         traced = self._trace(request)
         # Without a card nobody knows which program it will be.
         jit = request.jit == "on" if request.card is None else None
-        key = (request.batch_size, request.threads, jit)
+        key = (request.batch_size, request.threads, jit, request.verify)
+        scaled = self._record(request, traced) if request.verify else None
         if key not in self._simulated:
-            simulation = Simulation(traced, threads=request.threads)
+            device: Device = "cpu" if request.card is None else "gpu"
+            simulation = Simulation(traced, threads=request.threads, device=device)
+            if scaled is not None:
+                scratch = device == "cpu"
+                simulation.recorded = lambda size: scaled.run(size, scratch=scratch)
+                simulation.recorded_sizes = SIZES
             self._simulated[key] = estimate(simulation, request.batch_size, jit=jit)
         found = self._simulated[key]
         if request.card is not None:
             found = self._on_card(request, request.card, found)
-        found = replace(found, notes=tuple(dict.fromkeys((*self._notes, *found.notes))))
+        unverified = (self._unverified,) if request.verify and self._unverified else ()
+        notes = (*self._notes, *found.notes, *unverified)
+        found = replace(found, notes=tuple(dict.fromkeys(notes)))
         return Estimated(found, traced.workload)
 
     def _on_card(self, request: EstimateStep, card: Card, executor: Estimate) -> Estimate:
@@ -67,7 +80,7 @@ class Estimates:
         }
         if card not in request.cards:
             return estimate_on_card(self._model, card, executor, brief=request.brief, **how)
-        key = (request.batch_size, request.threads, request.jit, request.cards)
+        key = (request.batch_size, request.threads, request.jit, request.cards, request.verify)
         if key not in self._on_cards:
             self._on_cards[key] = estimate_on_cards(self._model, request.cards, executor, **how)
         return self._on_cards[key][request.cards.index(card)]
@@ -82,10 +95,22 @@ class Estimates:
             self._simulated = {}
             self._on_cards = {}
             self._key = None  # what fails half-way is built again for the next request
+            self._scaled = self._unverified = None
             with keeping_auto():
                 self._model, self._traced, self._notes = _built(request)
             self._key = key
         return self._traced
+
+    def _record(self, request: EstimateStep, traced: Traced) -> ScaledStep | None:
+        """Return a step that was run, or None where none can be."""
+        if self._scaled is None and self._unverified is None:
+            try:
+                self._scaled = record_step(
+                    self._model, request.spec, request.kind, traced.variables
+                )
+            except InputError as error:
+                self._unverified = f"The estimate was not verified. {error}"
+        return self._scaled
 
     def _lower(self, request: EstimateStep) -> Lowered:
         """Return the step for XLA; the same for every card."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomdoctor.estimate.keras_model import trace_step
-from oomdoctor.estimate.step import Simulation
+from oomdoctor.estimate.simulation import Simulation
 from oomdoctor.model.spec import MAX_BATCH_SIZE, ModelSpec
 from oomdoctor.worker.messages import Guessed
 

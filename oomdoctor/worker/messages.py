@@ -120,6 +120,8 @@ class EstimateStep(msgspec.Struct, tag=True):
     """Why there is none."""
     brief: bool = False
     """Compile once at most."""
+    verify: bool = False
+    """Run a step of a small batch and let its allocations take the simulation's place."""
 
 
 Request = Load | GuessSize | DigestModel | Fit | ReadData | EstimateStep

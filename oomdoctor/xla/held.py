@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from oomdoctor.estimate.attribution import OTHER, is_optimizer, layer_of
+from oomdoctor.estimate.attribution import is_optimizer, layer_of
+from oomdoctor.estimate.scopes import OTHER
 from oomdoctor.facts import LayerBytes
 from oomdoctor.xla.buffers import Assignment, Buffer
 from oomdoctor.xla.lowering import Argument, Lowered

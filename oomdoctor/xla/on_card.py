@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from oomdoctor.errors import OomDoctorError
+from oomdoctor.estimate.kernels import CUDNN, CUDNN_MOST, CUDNN_SHARE
 from oomdoctor.facts import Estimate, OtherProgram
 from oomdoctor.probe.versions import installed_versions
-from oomdoctor.units import GIB, MIB, format_bytes
+from oomdoctor.units import MIB, format_bytes
 from oomdoctor.xla.buffers import Assignment
 from oomdoctor.xla.cache import compile_or_recall
 from oomdoctor.xla.cards import Card
@@ -35,16 +36,6 @@ SMALL_BYTES = 4 * MIB
 CLOSE = 0.8
 """Part of a card from which on the executor's step may not fit, so that XLA is worth a look."""
 
-CUDNN_SHARE, CUDNN_MOST = 2.25, 4 * GIB
-"""Without a card no algorithm is chosen for a convolution, so the program has no scratch for it,
-and NVIDIA does not say what each takes. This is a guess: Winograd's algorithm for 3×3 filters holds
-a transformed input of 36 numbers for each 16 (Lavin and Gray, arXiv:1509.09308). For ResNet50 with
-a batch of 256 it makes 13 % of the peak. The only figure found is of the same size: with at most
-512 MiB of scratch in place of 4 GiB the largest batch of ResNet50 and ResNet101 grew by about 10 %
-(PaddlePaddle, pull request 19780). XLA gives no algorithm more than
-`xla_gpu_redzone_scratch_max_megabytes`, 4096, while it tries them."""
-
-CUDNN = "cuDNN's scratch"
 NEXT_BATCH = "the next batch"
 
 INSTEAD = "XLA's memory is not known: the figure is that of the same step without XLA."

@@ -43,7 +43,8 @@ def estimates_of(case: models.Case, optimizer: str, precision: str, grappler: bo
     import keras
 
     from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.estimate.step import Simulation, estimate
+    from oomdoctor.estimate.simulation import Simulation
+    from oomdoctor.estimate.step import estimate
 
     keras.backend.clear_session()
     model = models.compiled(case, optimizer, precision)

@@ -32,15 +32,17 @@ DEVICES = ("cpu", "card")
 def estimates_of(case: estimate_models.Case, *, verify: bool) -> list[dict[str, Any]]:
     """Return a row for each batch size and device. Runs in a child process."""
     from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.estimate.step import Simulation, estimate
+    from oomdoctor.estimate.simulation import Simulation
+    from oomdoctor.estimate.step import estimate
     from oomdoctor.model.inputs import specs_of
 
     model = estimate_models.compiled(case, "adam", "float32")
     fields = fields_of(case, model)
-    simulation = Simulation(trace_step(model, batch=specs_of(fields, None)))
+    traced = trace_step(model, batch=specs_of(fields, None))
     rows = []
-    for batch in case.batches:
-        for device in DEVICES:
+    for device in DEVICES:
+        simulation = Simulation(traced, device="cpu" if device == "cpu" else "gpu")
+        for batch in case.batches:
             found = estimate(simulation, batch)
             named = {layer.name: layer.bytes_at_peak for layer in found.layers}
             rows.append(

@@ -37,7 +37,7 @@ SETS = {"first": estimate_models.CASES, "second": SECOND, "last": LAST}
 CASES = {case.name: case for cases in SETS.values() for case in cases}
 COLUMNS = ("model", "batch", "graphs", "cpu", "cpu_lowest", "cpu_highest",
            "card", "card_lowest", "card_highest")  # fmt: skip
-GRAPHS, STEPS = 4, 3
+GRAPHS, STEPS = 3, 2
 Key = tuple[str, int]
 
 
@@ -73,7 +73,8 @@ def peaks_of(case: estimate_models.Case, batches: list[int]) -> dict[int, list[l
     from oomdoctor.model.inputs import make, specs_of
     from oomdoctor.worker.devices import prepare_devices
 
-    prepare_devices(None, 1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    prepare_devices(None)
     model = estimate_models.compiled(case, "adam", "float32")
     fields = fields_of(case, model)
     step = tf.function(model.train_step, input_signature=[specs_of(fields, None)], autograph=False)

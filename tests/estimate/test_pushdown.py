@@ -54,7 +54,7 @@ def attention():
     import tensorflow as tf
 
     from oomdoctor.estimate.keras_model import read_traced
-    from oomdoctor.estimate.step import Simulation
+    from oomdoctor.estimate.simulation import Simulation
 
     inputs = x = keras.Input((64, 32))
     for _ in range(2):

@@ -47,3 +47,46 @@ def test_the_numbers_of_a_shape_are_followed():
     node = Node("Shape", "Shape", (), (), (TensorType("int32", (3,)),))
     found, _ = infer(node, [Tensor((8, 4, 3), "float32")], 8)
     assert found[0].value == [8, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "shape", "attrs", "expected"),
+    [
+        ("Conv2D", [Tensor((1, 9, 9, 3), "float32"), Tensor((3, 3, 3, 5), "float32")],
+         (None, 7, 7, 5), {}, (1, 7, 7, 5)),
+        ("LRN", [Tensor((1, 9, 9, 3), "float32"), Tensor((4, 4), "float32")],
+         (None, 9, 9, 3), {}, (1, 9, 9, 3)),
+        ("NobodyKnows", [Tensor((1, 9), "float32")], (None, 4, 3), {}, (1, 4, 3)),
+    ],
+)  # fmt: skip
+def test_a_batch_of_one_is_no_dimension_of_something_else(op, inputs, shape, attrs, expected):
+    found, sure = outputs(op, inputs, shape, batch=1, **attrs)
+    assert sure
+    assert found[0].dims == expected
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "expected"),
+    [
+        ("Conv2D", [Tensor((8, 9, 9, 3), "float32"), Tensor((3, 3, 3, 5), "float32")],
+         {"strides": [1, 2, 2, 1], "padding": "SAME"}, (8, 5, 5, 5)),
+        ("Conv2D", [Tensor((8, 9, 9, 3), "float32"), Tensor((3, 3, 3, 5), "float32")],
+         {"dilations": [1, 2, 2, 1], "padding": "VALID"}, (8, 5, 5, 5)),
+        ("DepthwiseConv2dNative",
+         [Tensor((8, 9, 9, 3), "float32"), Tensor((3, 3, 3, 2), "float32")],
+         {"padding": "VALID"}, (8, 7, 7, 6)),
+        ("MaxPool", [Tensor((8, 9, 9, 3), "float32")],
+         {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}, (8, 4, 4, 3)),
+        ("SpaceToBatchND",
+         [Tensor((2, 12, 3), "float32"), numbers(4), Tensor((1, 2), "int32", [8, 0])],
+         {}, (8, 5, 3)),
+        ("BatchToSpaceND",
+         [Tensor((8, 5, 3), "float32"), numbers(4), Tensor((1, 2), "int32", [0, 8])],
+         {}, (2, 12, 3)),
+        ("ResizeBilinear", [Tensor((2, 9, 9, 3), "float32"), numbers(18, 18)], {}, (2, 18, 18, 3)),
+    ],
+)  # fmt: skip
+def test_windows_and_blocks_are_followed_where_the_size_is_open(op, inputs, attrs, expected):
+    found, sure = outputs(op, inputs, (None,) * len(expected), **attrs)
+    assert sure
+    assert found[0].dims == expected

@@ -28,7 +28,8 @@ def model():
 
 def estimate_of(model, batch_size, **options):
     from oomdoctor.estimate.keras_model import trace_step
-    from oomdoctor.estimate.step import Simulation, estimate
+    from oomdoctor.estimate.simulation import Simulation
+    from oomdoctor.estimate.step import estimate
 
     return estimate(Simulation(trace_step(model, **options), threads=2), batch_size)
 

@@ -89,8 +89,8 @@ def test_an_estimate_adds_up_and_knows_its_interval(estimate):
     assert sum(size for _, size in estimate.parts) == estimate.peak_bytes
     assert sum(layer.bytes_at_peak for layer in estimate.layers) == estimate.peak_bytes
     assert estimate.unknown_ops == ()
-    assert "peaks at about" in repr(estimate)
-    assert list(estimate.to_frame().columns) == ["name", "bytes_at_peak"]
+    assert "batch size 64 is about" in " ".join(repr(estimate).split())
+    assert list(estimate.to_frame().columns) == ["name", "bytes_at_peak", "backward_bytes"]
 
 
 def test_the_largest_batch_follows_from_the_line(estimate):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomdoctor.trace.explain import Holder, StepNames, explain, layer_of, place_of
+from oomdoctor.estimate.scopes import Scopes, layer_of
+from oomdoctor.trace.explain import Holder, StepNames, explain, place_of
 from oomdoctor.trace.replay import CURVE_POINTS, Event, find_peak, in_order, scratch_as_temp
 
 
@@ -95,7 +96,7 @@ def test_parts_and_layers_add_up_to_the_highest_total(choices, start):
         changes.append((f"op{name}", change))
         total += change
         highest = max(highest, total)
-    names = StepNames({}, frozenset(), holders=(Holder("w", "weights", "l", (8,), "float32", 32),))
+    names = StepNames(holders=(Holder("w", "weights", "l", (8,), "float32", 32),))
 
     trace = explain(
         stream(*changes, start=start), names, start_bytes=start, allocator_peak_bytes=highest
@@ -111,9 +112,7 @@ def test_parts_and_layers_add_up_to_the_highest_total(choices, start):
 def test_a_long_curve_is_thinned_and_keeps_its_peak():
     changes = [change for i in range(3000) for change in ((f"{i}", 256 + i), (f"{i}", -256 - i))]
 
-    trace = explain(
-        stream(*changes), StepNames({}, frozenset()), start_bytes=0, allocator_peak_bytes=0
-    )
+    trace = explain(stream(*changes), StepNames(), start_bytes=0, allocator_peak_bytes=0)
 
     assert len(trace.curve) <= CURVE_POINTS
     assert max(size for _, size in trace.curve) == trace.peak_bytes == 256 + 2999
@@ -121,8 +120,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_peak():
 
 KERNEL = Holder("conv/kernel", "weights", "conv", (3, 3), "float32", 36, trainable=True)
 NAMES = StepNames(
-    scopes={"model_1/conv_2": "conv", "model_1": "model"},
-    optimizers=frozenset({"adam"}),
+    scopes=Scopes({"model_1/conv_2": "conv", "model_1": "model"}, {"adam"}, "model"),
     writes={"adam/AssignSubVariableOp": 0},
     holders=(KERNEL,),
 )
@@ -152,9 +150,9 @@ def test_an_allocation_belongs_to_a_part_and_a_layer(op, kind, shape, part, laye
 
 
 def test_the_deepest_scope_names_the_layer():
-    assert layer_of(["model_1", "conv_2", "Relu"], NAMES.scopes) == "conv"
-    assert layer_of(["model_1", "add"], NAMES.scopes) == "model"
-    assert layer_of(["conv_2", "Relu"], NAMES.scopes) is None
+    assert layer_of(["model_1", "conv_2", "Relu"], NAMES.scopes.layers) == "conv"
+    assert layer_of(["model_1", "add"], NAMES.scopes.layers) == "model"
+    assert layer_of(["conv_2", "Relu"], NAMES.scopes.layers) is None
 
 
 def test_a_variable_that_an_update_replaced_is_counted_once():
