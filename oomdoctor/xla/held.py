@@ -1,11 +1,13 @@
 """The buffers at a program's peak → bytes by part of training, by layer, and the largest tensors.
 
 A buffer belongs to the layer in whose scope its operation was traced, forward or backward. What
-belongs to no layer is given to the optimizer, the inputs or the loss, by name.
+belongs to no layer is given to the optimizer, the inputs, the loss, or the model itself: `x + y`
+between two layers, say.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -18,6 +20,9 @@ from oomdoctor.xla.lowering import Argument, Lowered
 PARTS = ("weights", "gradients", "optimizer", "activations", "inputs", "loss", "workspace")
 IDLE = "(between buffers)"
 """Where the block of temporaries is not in use at the peak, because its buffers do not line up."""
+
+OWN = "own operations"
+"""Of the model, outside its layers."""
 
 LARGEST = 10
 
@@ -104,6 +109,7 @@ class _Names:
         self._scopes = dict(lowered.scopes.layer_of)
         self._layers = set(lowered.scopes.layers)
         self._optimizers = set(lowered.scopes.optimizers)
+        self._model = lowered.scopes.model
         self._weights: set[tuple[str, tuple[int, ...]]] = {
             (self._layer(known.name), tuple(sorted(known.shape)))
             for known in lowered.arguments
@@ -127,6 +133,8 @@ class _Names:
             return "loss", "loss", name
         if owner == OTHER and len(scopes) == 2 and scopes[1].startswith("Cast"):
             return "inputs", "inputs", name  # a model casts what it is given before any layer
+        if owner == OTHER and any(_is_numbered(part, self._model) for part in scopes[:2]):
+            owner = f"{self._model} ({OWN})"
         if buffer.is_scratch:
             return "workspace", owner, name
         if scopes[0] == "gradient_tape" and (owner, tuple(sorted(buffer.shape))) in self._weights:
@@ -147,3 +155,10 @@ class _Names:
 
     def _layer(self, name: str) -> str:
         return layer_of(name, self._scopes, self._layers)
+
+
+def _is_numbered(scope: str, name: str) -> bool:
+    """Return whether a scope is a name, or one that TensorFlow numbered as it traced again."""
+    return bool(name) and (
+        scope == name or re.fullmatch(rf"{re.escape(name)}_\d+", scope) is not None
+    )

@@ -44,6 +44,8 @@ class Scopes:
     layers: tuple[str, ...]
     """Layers whose name is theirs alone. A part of each attention layer is called `query`."""
     optimizers: tuple[str, ...]
+    model: str = ""
+    """The model's own name: the scope of what it computes outside its layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ def _scopes(model: Any, concrete: Any) -> Scopes:
         layer_of=tuple(sorted(found.items())),
         layers=tuple(sorted(known)),
         optimizers=tuple(known.name for known in (optimizer, inner) if known is not None),
+        model=model.name,
     )
 
 

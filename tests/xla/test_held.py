@@ -39,6 +39,25 @@ def test_nearly_all_is_given_to_a_layer_the_optimizer_the_inputs_or_the_loss(cnn
     assert {"first", "second", "wide", "optimizer", "inputs"} <= names
 
 
+def test_what_a_model_computes_between_its_layers_is_its_own():
+    import keras
+    from keras import layers
+
+    inputs = x = keras.Input((64,))
+    for _ in range(6):
+        x = x + layers.Dense(64, "tanh")(x)
+    model = keras.Model(inputs, layers.Dense(1)(x), name="residual")
+    model.compile(optimizer="sgd", loss="mse")
+    with lowering(model) as traced:
+        step = traced.at(4096)
+
+    held = held_at_peak(compile_step(step.hlo, T4).memory, step)
+
+    sizes = {layer.name: layer.bytes_at_peak for layer in held.layers}
+    assert sizes["residual (own operations)"] >= 4096 * 64 * 4
+    assert held.named_share > 0.99
+
+
 def test_weights_and_slots_are_what_they_are(cnn_held, cnn):
     _, held = cnn_held
     parts = dict(held.parts)
