@@ -36,6 +36,9 @@ def compile_sizes(
     if plugin is None:
         return (missing,)
     jit = jit_of(options.jit)
+    usable = machine.usable_vram_bytes
+    if options.memory is None and usable is not None:
+        wanted = replace(wanted, budget_bytes=usable)  # a named card's does not change
     with estimating(model, kind="train", **options.how_trained) as estimated:
         executor, workload = estimated(FIRST_BATCH)
         try:

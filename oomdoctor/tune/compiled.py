@@ -61,7 +61,14 @@ def tune_by_compiling(
     trials: list[SizeTrial] = []
     is_late, held = False, 0
     while len(found) < MOST and not is_late:
-        size = next_size(needed, ladder, target, guess=guess or DEFAULT_GUESS, held_bytes=held)
+        size = next_size(
+            needed,
+            ladder,
+            target,
+            left=MOST - len(found),
+            guess=guess or DEFAULT_GUESS,
+            held_bytes=held,
+        )
         if size is None:
             break
         if len(found) == MOST - 1 and bracket(needed, target)[0] is None:

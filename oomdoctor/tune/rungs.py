@@ -1,12 +1,13 @@
 """Which batch size to compile next, from what was compiled. Pure: it compiles nothing itself.
 
 A compiled step always needs the same, so a search can end with proof: one size fits, and the next
-does not. Sizes are *rungs*, 32 to 64 between a size and its double, so that the proof takes few
-compilations: up to 64 every size, then even ones up to 128, then multiples of 4, and so on.
+does not. Sizes are *rungs*, 16 between a size and its double: up to 32 every size, then even ones
+up to 64, then multiples of 4, and so on. So six compilations nearly always suffice if the answer is
+between half the first size and its double, wherever the line bends.
 
-Memory follows a line over sizes until XLA recomputes activations, and then bends. So the next size
-is where a line through the two nearest sizes meets the limit, and the middle of the bracket where
-that line misled.
+Memory follows a line over sizes until XLA recomputes activations; then it hardly grows for a while,
+and later grows steeply. So the next size is where a line through the two nearest sizes meets the
+limit, but never so near one end that the compilations that are left could not settle the other.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Ladder:
 
         Example:
             >>> ladder = Ladder(maximum=1001)
-            >>> [ladder.at_most(size) for size in (63, 65, 199, 1000, 1001)]
-            [63, 64, 196, 992, 1001]
+            >>> [ladder.at_most(size) for size in (31, 33, 199, 1000, 1001)]
+            [31, 32, 192, 992, 1001]
         """
         if size >= self.last:
             return self.last
@@ -60,9 +61,16 @@ class Ladder:
         """Return the rung below one."""
         return self.at_most(size - 1)
 
+    def between(self, low: int, high: int) -> list[int]:
+        """Return the rungs between two, without both."""
+        found = []
+        while (low := self.after(low)) < high:
+            found.append(low)
+        return found
+
 
 def _step(units: int) -> int:
-    return 1 << max(0, units.bit_length() - 6)
+    return 1 << max(0, units.bit_length() - 5)
 
 
 def next_size(
@@ -70,6 +78,7 @@ def next_size(
     ladder: Ladder,
     target_bytes: int,
     *,
+    left: int,
     guess: int = 64,
     held_bytes: int = 0,
 ) -> int | None:
@@ -79,16 +88,17 @@ def next_size(
         found: The memory that each size takes, in the order they were compiled.
         ladder: The sizes that may be taken.
         target_bytes: What a step may take.
+        left: How many compilations are left.
         guess: Where to look first.
         held_bytes: What is held without a batch: weights and optimizer state.
 
     Example:
         >>> ladder = Ladder(maximum=4096)
-        >>> next_size({50: 600}, ladder, 1000, held_bytes=100)
-        90
-        >>> next_size({50: 600, 90: 1000}, ladder, 1000)
+        >>> next_size({50: 600}, ladder, 1000, left=5, held_bytes=100)
+        88
+        >>> next_size({50: 600, 88: 980}, ladder, 1000, left=4)
         92
-        >>> next_size({50: 600, 90: 1000, 92: 1020}, ladder, 1000) is None
+        >>> next_size({50: 600, 88: 980, 92: 1020}, ladder, 1000, left=3) is None
         True
     """
     if ladder.last < ladder.first:
@@ -97,29 +107,49 @@ def next_size(
         return ladder.at_most(guess)
     low, high = bracket(found, target_bytes)
     predicted = _predicted(found, low, high, target_bytes, held_bytes)
+    settled = 2 ** (left - 1)  # rungs of which the compilations after this one find the right one
     if high is None:
         assert low is not None
-        if low >= ladder.last:
-            return None
+        return None if low >= ladder.last else _above(low, ladder, predicted, settled, len(found))
+    if low is None:
+        return (
+            None if high <= ladder.first else _below(high, ladder, predicted, settled, len(found))
+        )
+    rungs = ladder.between(low, high)
+    if not rungs:
+        return None
+    place = sum(size <= predicted for size in rungs) - 1 if predicted else len(rungs) // 2
+    place = min(max(place, len(rungs) - settled, 0), settled - 1, len(rungs) - 1)
+    if len(rungs) > 2 * settled - 1:
+        place = len(rungs) // 2
+    return rungs[place]
+
+
+def _above(low: int, ladder: Ladder, predicted: int | None, settled: int, tried: int) -> int:
+    """Return a size above all that were compiled, which all fit."""
+    if tried == 1:
         # None means that memory does not grow with the batch.
         further = MAX_JUMP * low if predicted is None else predicted
-        # A line that was too flat once is so again: strides double.
-        stride = (ladder.after(low) - low) << min(len(found) - 1, 20)
-        return ladder.at_most(max(further, low + stride if len(found) > 1 else ladder.after(low)))
-    if low is None:
-        if high <= ladder.first:
-            return None
-        below = ladder.before(high)
-        if predicted is not None:
-            below = min(below, ladder.at_most(predicted))
-        return below if len(found) < 3 and predicted is not None else ladder.at_most(high // 2)
-    if ladder.after(low) >= high:
-        return None
-    *_, before, last = found.values()
-    was_misled = len(found) > 2 and (before <= target_bytes) == (last <= target_bytes)
-    if predicted is None or was_misled:
-        predicted = (low + high) // 2
-    return min(max(ladder.at_most(predicted), ladder.after(low)), ladder.before(high))
+        return ladder.at_most(max(further, ladder.after(low)))
+    if predicted is not None and ladder.at_most(predicted) <= ladder.after(low):
+        return ladder.after(low)
+    size = low  # the line was too steep: look for a size that does not fit
+    for _ in range(settled):
+        size = ladder.after(size)
+    return size if predicted is not None else ladder.at_most(max(size, 2 * low))
+
+
+def _below(high: int, ladder: Ladder, predicted: int | None, settled: int, tried: int) -> int:
+    """Return a size below all that were compiled, none of which fits."""
+    below = ladder.before(high)
+    if predicted is None:
+        return min(below, ladder.at_most(high // 2))
+    if tried == 1 or ladder.at_most(predicted) >= below:
+        return min(below, ladder.at_most(predicted))
+    size = high
+    for _ in range(settled):
+        size = ladder.before(size)
+    return min(size, ladder.at_most(predicted))
 
 
 def bracket(found: Mapping[int, int], target_bytes: int) -> tuple[int | None, int | None]:

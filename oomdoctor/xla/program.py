@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 Jit = Literal["auto", "on", "off"]
 
-_compiled: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-"""Models that were compiled under `keeping_auto`, and whether `jit_compile` was "auto"."""
+_compiled: weakref.WeakKeyDictionary[Any, bool | str] = weakref.WeakKeyDictionary()
+"""Models that were compiled under `keeping_auto`, and their `jit_compile`. Keras keeps less: "auto"
+becomes True or False, and True becomes False if a layer does not support XLA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def keeping_auto() -> Iterator[None]:
         asked = args[place] if len(args) > place else options.get("jit_compile", "auto")
         is_loaded = sys._getframe(1).f_code.co_name == "compile_from_config"
         if asked == "auto" or not is_loaded:
-            _compiled[self] = asked == "auto"
+            _compiled[self] = asked if asked == "auto" else bool(asked)
         return original(self, *args, **options)
 
     owner.compile = compile_and_note
@@ -111,9 +112,8 @@ def keeping_auto() -> Iterator[None]:
 def _jit_compile(model: Any) -> bool | str | None:
     """Return `jit_compile` as the model was compiled; None where "auto" and False look alike."""
     value = getattr(model, "_jit_compile", None)
-    was_auto = _compiled.get(model)
-    if was_auto is not None:
-        return "auto" if was_auto else bool(value)
+    if model in _compiled:
+        return _compiled[model]
     if value:
         return True
     return False if value is False and _has_gpu() else None

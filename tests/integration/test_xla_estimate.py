@@ -51,6 +51,17 @@ class FromPython(keras.layers.Layer):
 
 def in_python():
     return _compiled(keras.Input((8,)), FromPython())
+
+def of_words(**options):
+    words = keras.Input((4,), dtype="string")
+    lookup = keras.layers.StringLookup(vocabulary=["a", "b"], name="lookup")
+    x = keras.layers.Embedding(4, 8)(lookup(words))
+    model = keras.Model(words, keras.layers.Dense(1)(x))
+    model.compile("adam", "mse", **options)
+    return model
+
+def of_words_forced():
+    return of_words(jit_compile=True)
 """
 
 
@@ -165,6 +176,15 @@ def test_what_xla_cannot_compile_is_one_note_and_the_estimate_without_it(estimat
     assert "EagerPyFunc" in found["notes"][0]
 
 
+@pytest.mark.parametrize("model", ["of_words", "of_words_forced"])
+def test_a_lookup_of_strings_is_one_sentence_and_the_estimate_without_xla(estimated, model):
+    found = estimated(model, "--machine", "colab-t4")
+
+    assert (found["program"], found["device"]) == ("executor", None)
+    why = " ".join([found["reason"], *found["notes"]])
+    assert "lookup (StringLookup) does not support XLA" in why
+
+
 def test_a_peak_is_compared_with_that_of_the_same_program_and_card(run, folder, tmp_path):
     file = str(tmp_path / "base.json")
     estimate = ("estimate", "cardmodels:small", "--baseline", file)
@@ -247,7 +267,7 @@ def test_tune_proves_that_the_next_size_does_not_fit(run, folder):
     assert tuning["is_proved"]
     assert len(trials) <= 6
     assert trials[size]["upper_bytes"] <= 256 * 2**20 < trials[next_size]["upper_bytes"]
-    assert size < next_size <= 1.04 * size
+    assert size < next_size <= 1.07 * size
     assert "the nearest class to 256 MiB" in tuning["notes"][0]
 
 

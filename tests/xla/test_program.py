@@ -58,6 +58,33 @@ def test_the_user_decides(jit, name):
     assert "--jit" in program.reason
 
 
+def test_only_the_users_own_decision_leaves_a_choice():
+    import keras
+
+    with keeping_auto():
+        off = _model(jit_compile=False)
+
+    assert choose_program(off).has_choice
+    assert choose_program(_model(), jit="off").has_choice
+    assert not choose_program(_model()).has_choice  # XLA already
+    assert not choose_program(_model(keras.layers.LSTM(4)), jit="off").has_choice
+
+
+def test_a_layer_is_the_reason_even_if_xla_was_asked_for():
+    """Keras turns jit_compile=True into False then."""
+    import keras
+
+    with keeping_auto():
+        words = keras.Input((4,), dtype="string")
+        x = keras.layers.StringLookup(vocabulary=["a"], name="lookup")(words)
+        model = keras.Model(words, keras.layers.Embedding(3, 2)(x))
+        model.compile(optimizer="sgd", loss="mse", jit_compile=True)
+
+    program = choose_program(model)
+    assert program.name == "executor"
+    assert program.reason == "The layer lookup (StringLookup) does not support XLA."
+
+
 def test_eager_models_are_not_compiled():
     assert "run_eagerly" in choose_program(_model(run_eagerly=True)).reason
 
