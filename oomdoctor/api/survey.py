@@ -127,9 +127,22 @@ def _combined(command: str, parts: tuple[Report, ...]) -> Report:
         verdict=verdict,
         facts=Facts(),
         parts=parts,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys([*notes, *_limits(parts)])),
+        subject=parts[0].subject if len({part.subject for part in parts}) == 1 else None,
         is_survey=True,
     )
+
+
+def _limits(parts: Sequence[Report]) -> list[str]:
+    """Return what the predicted sizes do not know."""
+    estimates = [part.facts.estimate for part in parts if part.facts.estimate is not None]
+    if not any(estimate.program == "xla" for estimate in estimates):
+        return []
+    return [
+        "Max batch is predicted from one compiled batch size; above about 70 % of a card XLA "
+        "recomputes activations, so a larger one may fit. `oomdoctor tune MODEL --machine NAME` "
+        "compiles the sizes around it."
+    ]
 
 
 _BEST_FIRST = ("fits", "unknown", "does_not_fit")

@@ -65,7 +65,7 @@ def trade_off_table(findings: Sequence[Finding]) -> Table:
     rows = [
         (
             f"{number}. {_title(finding)}",
-            format_bytes(finding.saves_bytes) if finding.saves_bytes is not None else "–",
+            format_bytes(finding.saves_bytes) if finding.saves_bytes else "–",
             _first_clause(finding.cost.speed),
             "all" if finding.cost.whole_dataset else "part",
             finding.cost.effort,

@@ -9,12 +9,7 @@ from oomdoctor.units import format_bytes
 
 _VERDICTS = {"fits": "yes", "does_not_fit": "no", "unknown": "maybe"}
 _PROGRAMS = {"xla": "XLA", "executor": "executor"}
-_WAYS = {
-    "memory": "arrays in RAM",
-    "device": "arrays copied to the GPU",
-    "stream": "stream it",
-    "mixed": "arrays and tables in RAM",
-}
+_WAYS = {"memory": "in RAM", "device": "to GPU", "stream": "streamed"}
 
 
 def headline(report: Report) -> str:
@@ -44,7 +39,7 @@ def _table(subject: str, parts: list[Report]) -> Table:
         return Table(
             title=title, headers=headers, rows=tuple(map(_on_card, parts)), figure="batches"
         )
-    headers = ("machine", "RAM", "GPU", "fits", "needs RAM", "needs GPU", "recommended")
+    headers = ("machine", "RAM", "GPU", "fits", "RAM used", "GPU used", "instead")
     rows = tuple(map(_on_machine, parts))
     return Table(title=f"{subject}: every machine whose RAM is known", headers=headers, rows=rows)
 
@@ -81,7 +76,7 @@ def _on_machine(part: Report) -> tuple[str, ...]:
         _verdict(part),
         format_bytes(chosen.ram_bytes),
         format_bytes(chosen.vram_bytes) if has_gpu else "–",
-        _WAYS.get(footprint.recommended or "", "none fits"),
+        "–" if part.verdict == "fits" else _WAYS.get(footprint.recommended or "", "none fits"),
     )
 
 

@@ -33,8 +33,9 @@ NUMBERS = frozenset(
         "memory",
         "left",
         "max batch",
-        "needs RAM",
-        "needs GPU",
+        "RAM used",
+        "GPU used",
+        "bytes",
         "now",
         "change",
     )
