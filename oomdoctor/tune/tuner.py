@@ -52,9 +52,10 @@ SMALL_PART = 16
 """The small sizes begin with this part of the largest of them, which is half of the size that the
 search begins with."""
 
-STEPS_OF_A_TRIAL = 4
-"""So many steps of the next size must fit into the time that is left: two are run at least, and the
-first one is slow."""
+STEPS_OF_A_TRIAL = 6
+"""So many steps of the next size must fit into the time that is left: a brief trial is two whole
+batches and a smaller one, its first step takes as long as two, and to make the batch as long as one
+more. With 4, a size was begun with a load of 9 that did not end in time."""
 
 NEAR_FASTEST = 0.95
 """A speed this close to the best is as good as the best."""

@@ -244,9 +244,9 @@ def test_a_size_whose_steps_would_not_end_in_time_is_not_begun(clock):
     machine = Timed(clock, start=16, sample_seconds=0.03, deadline=20)
     found = within_time(machine)
 
-    # A step of 2 samples takes 0.06 s. There is time for four steps of 31, and for nothing larger.
-    assert sizes(found) == [2, 31]
-    assert (found.batch_size, found.limited_by) == (31, "time")
+    # A step of 2 samples takes 0.06 s. There is time for six steps of 21, and for nothing larger.
+    assert sizes(found) == [2, 21]
+    assert (found.batch_size, found.limited_by) == (21, "time")
 
 
 def test_a_first_size_that_takes_too_long_leaves_time_for_a_smaller_one(clock):
