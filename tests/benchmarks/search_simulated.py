@@ -14,11 +14,12 @@ import statistics
 
 from oomdoctor.tune import search
 from oomdoctor.tune.search import Goal, Run, largest, next_size
+from oomdoctor.tune.tuner import DEFAULT_GUESS
 
 MACHINES, TARGET, STEPS = 3000, 10**9, 24
 
 
-def searched(seed: int, tolerance: float) -> tuple[float, int, int]:
+def searched(seed: int, tolerance: float, *, has_estimate: bool) -> tuple[float, int, int]:
     """Return the answer on one machine, as a part of what fits, with trials and failures."""
     chance = random.Random(seed)
     fixed = TARGET * chance.uniform(0.02, 0.6)
@@ -27,6 +28,7 @@ def searched(seed: int, tolerance: float) -> tuple[float, int, int]:
     each = (TARGET - fixed - scratch) / true
     noise = chance.choice([0.005, 0.02, 0.05])
     guess = max(1, int(true * math.exp(chance.gauss(0, chance.choice([0.05, 0.25, 0.6])))))
+    guess = guess if has_estimate else DEFAULT_GUESS
     goal = Goal(target_bytes=TARGET, maximum=8192, tolerance=tolerance)
     runs: list[Run] = []
     while (size := next_size(runs, goal, guess=guess, held_bytes=int(0.9 * fixed))) is not None:
@@ -39,16 +41,27 @@ def searched(seed: int, tolerance: float) -> tuple[float, int, int]:
 
 def main() -> None:
     """Print a row for each pair of constants."""
-    print("| first part | tolerance | answer (lowest 5 %) | trials (most) | do not fit |")
-    print("|---|---|---|---|---|")
-    for first_part, tolerance in ((0.7, 0.08), (0.8, 0.08), (0.9, 0.08), (1.0, 0.08), (0.8, 0.05)):
+    print(
+        "| first part | tolerance | estimate | answer (lowest 5 %) | trials (most) | do not fit |"
+    )
+    print("|---|---|---|---|---|---|")
+    for first_part, tolerance, estimate in (
+        (0.7, 0.08, "yes"),
+        (0.8, 0.08, "yes"),
+        (0.9, 0.08, "yes"),
+        (1.0, 0.08, "yes"),
+        (0.8, 0.05, "yes"),
+        (0.8, 0.08, "no"),
+    ):
         search.FIRST_PART = first_part
-        found = [searched(seed, tolerance) for seed in range(MACHINES)]
+        how = {"has_estimate": estimate == "yes"}
+        found = [searched(seed, tolerance, **how) for seed in range(MACHINES)]
         parts, trials, failures = zip(*found, strict=True)
         low = sorted(parts)[MACHINES // 20]
         print(
-            f"| {first_part} | {tolerance} | {statistics.median(parts):.2f} ({low:.2f}) "
-            f"| {statistics.mean(trials):.2f} ({max(trials)}) | {statistics.mean(failures):.2f} |"
+            f"| {first_part} | {tolerance} | {estimate} | {statistics.median(parts):.2f} "
+            f"({low:.2f}) | {statistics.mean(trials):.2f} ({max(trials)}) "
+            f"| {statistics.mean(failures):.2f} |"
         )
 
 
