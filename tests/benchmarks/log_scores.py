@@ -67,7 +67,7 @@ def main() -> None:
     """Print what is wrong, log by log, then the totals of each set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", dest="only", choices=("a", "b", "c", "d"))
+    parser.add_argument("--set", dest="only", choices=tuple("abcde"))
     options = parser.parse_args()
     with LABELS.open(newline="") as file:
         labels = [
