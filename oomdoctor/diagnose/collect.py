@@ -44,6 +44,8 @@ _FRAME = re.compile(
     r"(?:, in (?P<function2>[^\s(]{1,120}))?"
     r"|(?P<file3>Cell In ?\[\d{1,6}\]), line (?P<line3>\d{1,7})"
     r"|\(defined at (?P<file4>[^()\s]{1,300}):(?P<line4>\d{1,7})\)"
+    # A notebook of old shows the lines around, and not the number beside the file.
+    r"|^(?P<file5>\S{1,300}\.py) in (?P<function5>\w{1,120})\("
 )
 
 
@@ -84,7 +86,7 @@ class _Collector:
         if self._dumps.feed(number, text):
             return
         low = text.lower()
-        if "line " in text or ".py:" in text or "(defined at" in text:
+        if "line " in text or ".py:" in text or "(defined at" in text or ".py in " in text:
             self._frame(number, text)
         known = self._messages(number, text, low)
         if not known:
@@ -134,9 +136,9 @@ class _Collector:
         match = _FRAME.search(text)
         if match:
             groups = match.groupdict()
-            file = next(filter(None, (groups[f"file{n}"] for n in ("", 2, 3, 4))))
-            line = next(filter(None, (groups[f"line{n}"] for n in ("", 2, 3, 4))))
-            function = match["function"] or match["function2"]
+            file = next(filter(None, (groups[f"file{n}"] for n in ("", 2, 3, 4, 5))))
+            line = next(filter(None, (groups[f"line{n}"] for n in ("", 2, 3, 4))), "0")
+            function = match["function"] or match["function2"] or match["function5"]
             frame = Frame(line=number, file=file, source_line=int(line), function=function)
             self._frames.append(frame)
 

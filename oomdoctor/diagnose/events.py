@@ -102,6 +102,7 @@ class Frame:
     line: int
     file: str
     source_line: int
+    """0 where it is not printed."""
     function: str | None = None
 
 

@@ -90,7 +90,7 @@ def _signs(log: Log, request: Request) -> tuple[str, ...]:
         "shuffle_buffer": log.has("shuffle_filling", "shuffle_filled"),
         "cache": log.has("cache"),
         "gpu": log.has("card", "card_memory") or bool(request.device and not request.is_on_host),
-        "optimizer_state": is_optimizer_state(request),
+        "optimizer_state": is_optimizer_state(log, request),
         "large_allocations": log.has("host_warning"),
     }
     return tuple(name for name, is_told in told.items() if is_told)

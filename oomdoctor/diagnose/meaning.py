@@ -169,7 +169,8 @@ def _rounded(size: int) -> int:
 
 def _source_line(log: Log) -> str | None:
     """The innermost line of the user's own code in the last traceback."""
-    own = [frame for frame in log.frames if not _LIBRARY.search(frame.file)]
+    known = [frame for frame in log.frames if frame.source_line]
+    own = [frame for frame in known if not _LIBRARY.search(frame.file)]
     return _named(own[-1]) if own else None
 
 

@@ -38,6 +38,15 @@ _OPTIMIZERS = (
 )
 _STATE = re.compile(rf"(?:^|/)(?:{_OPTIMIZERS})(?:Optimizer)?(?:_\d{{1,6}})?(?:/|$)", re.IGNORECASE)
 """An op below the optimizer's own name: its slots and its update."""
+_UPDATES = (
+    "update_step",
+    "_resource_apply_dense",
+    "_resource_apply_sparse",
+    "_resource_apply_sparse_duplicate_indices",
+    "_apply_dense",
+    "_apply_sparse",
+)
+"""Functions of optimizers that change weights."""
 
 
 def is_optimizer_name(name: str) -> bool:
@@ -58,8 +67,10 @@ def creates_weights(log: Log, request: Request) -> bool:
     )
 
 
-def is_optimizer_state(request: Request) -> bool:
+def is_optimizer_state(log: Log, request: Request) -> bool:
     """Whether the op that asked belongs to the optimizer's state or its update."""
+    if any(frame.function in _UPDATES for frame in list(log.frames)[-12:]):
+        return True
     op = (request.op or "").split(" ")[0]
     found = _STATE.search(op)
     # Keras 2 put the gradients below the optimizer's name.

@@ -6,16 +6,17 @@ themselves are other people's text and stay where they are: save the program out
 
 Sets `a` to `c` were collected and labelled before the code was read, and drawn by a hash of the
 address: `a` was looked at while the code was changed, `b` and `c` only after it. `d` was collected
-when that was done. What each set scored at first sight (cause, remedy among the first three,
+when that was done, and `e` when the code had learned from `d`. What each set scored at first sight (cause, remedy among the first three,
 fields), before anything was changed for it:
 
     a    28/31   25/31   27/35    before the change
     b    22/22   22/22   33/33
     c    40/40   40/40   37/37
     d    26/28   25/28   21/28
+    e    16/16   15/16   28/28
 
 There was no false alarm. The same person found the logs and wrote the code, who had read `b` and
-`c` while labelling them: `d` is the stricter test.
+`c` while labelling them: `d` and `e` are the stricter test.
 """
 
 import argparse

@@ -138,6 +138,19 @@ def test_weights_that_are_loaded_are_not_a_dataset():
     assert (diagnosis.cause, diagnosis.stage) == ("gpu_exhausted", "weights")
 
 
+def test_a_notebook_that_ends_in_the_optimizer_is_told_by_its_functions():
+    text = (
+        "~/env/site-packages/tensorflow/python/keras/optimizer_v2/adam.py in "
+        "_resource_apply_sparse(self, grad, var, indices, apply_state)\n"
+        "    224       v_sqrt = math_ops.sqrt(v_t)\n--> 226           var, coefficients\n"
+        f"ResourceExhaustedError: OOM when allocating tensor with shape[501153,768] and type float on "
+        f"{GPU} by allocator GPU_0_bfc [Op:Mul]\n"
+    )
+    diagnosis = diagnose_text(text)
+    assert "optimizer_state" in diagnosis.signs
+    assert diagnosis.source_line is None, "the number of the line is not printed"
+
+
 def series(line, figures):
     return "".join(line.format(n=n, v=v) + "\n" for n, v in enumerate(figures, 1))
 
