@@ -6,8 +6,8 @@ themselves are other people's text and stay where they are: save the program out
 
 Sets `a` to `c` were collected and labelled before the code was read, and drawn by a hash of the
 address: `a` was looked at while the code was changed, `b` and `c` only after it. `d` was collected
-when that was done, and `e` when the code had learned from `d`. What each set scored at first sight (cause, remedy among the first three,
-fields), before anything was changed for it:
+when that was done, and `e` when the code had learned from `d`. What each set scored at first sight
+(cause, remedy among the first three, fields), before anything was changed for it:
 
     a    28/31   25/31   27/35    before the change
     b    22/22   22/22   33/33

@@ -143,8 +143,8 @@ def test_a_notebook_that_ends_in_the_optimizer_is_told_by_its_functions():
         "~/env/site-packages/tensorflow/python/keras/optimizer_v2/adam.py in "
         "_resource_apply_sparse(self, grad, var, indices, apply_state)\n"
         "    224       v_sqrt = math_ops.sqrt(v_t)\n--> 226           var, coefficients\n"
-        f"ResourceExhaustedError: OOM when allocating tensor with shape[501153,768] and type float on "
-        f"{GPU} by allocator GPU_0_bfc [Op:Mul]\n"
+        "ResourceExhaustedError: OOM when allocating tensor with shape[501153,768] and type float "
+        f"on {GPU} by allocator GPU_0_bfc [Op:Mul]\n"
     )
     diagnosis = diagnose_text(text)
     assert "optimizer_state" in diagnosis.signs
