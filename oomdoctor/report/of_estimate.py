@@ -82,32 +82,10 @@ def _program(estimate: Estimate) -> str:
 
 
 def program_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
-    """Return what decides if it is too close to say, and where the two programs differ."""
-    budget = machine.usable_vram_bytes if machine is not None else None
-    if budget is None:
-        return []
-    return _deciding(estimate, budget) + _differing(estimate, budget)
-
-
-def _deciding(estimate: Estimate, budget: int) -> list[Line]:
-    """Return what the verdict depends on if a compiled program fits, and its interval does not."""
-    verdict = verdict_of(estimate.low_bytes, estimate.high_bytes, budget)
-    if estimate.program != "xla" or verdict != "unknown":
-        return []
-    left, above = budget - estimate.peak_bytes, estimate.high_bytes - estimate.peak_bytes
-    names = [name for name, _ in estimate.allowances]
-    what = f"{' and '.join(printable(name) for name in names)}: " if names else ""
-    text = (
-        f"{what}the program leaves {format_bytes(left)} of the GPU free, and up to "
-        f"{format_bytes(above)} may be needed beside it"
-    )
-    return [Line(state="info", category="Decides", text=text)]
-
-
-def _differing(estimate: Estimate, budget: int) -> list[Line]:
     """Return one line where the two programs differ in what fits."""
     other = estimate.other
-    if other is None:
+    budget = machine.usable_vram_bytes if machine is not None else None
+    if other is None or budget is None:
         return []
     title = f"the {printable(estimate.device)}" if estimate.device else "this GPU"
     said = {}
@@ -129,6 +107,8 @@ def tight_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
     budget = machine.usable_vram_bytes if machine.gpus else machine.ram.available_bytes
     if budget is None or not estimate.low_bytes <= budget < estimate.high_bytes:
         return []
+    if estimate.program == "xla":
+        return [Line(state="unknown", category="Tight", text=_beside_xla(estimate, budget))]
     beside = [*estimate.allowances, *((op, size) for op, size in estimate.unknown_ops)]
     name, size = max(beside, key=lambda pair: pair[1], default=("", 0))
     if 2 * size > estimate.high_bytes - estimate.peak_bytes:
@@ -138,6 +118,17 @@ def tight_lines(estimate: Estimate, machine: Machine | None) -> list[Line]:
     usual = "fits" if estimate.peak_bytes <= budget else "does not fit"
     text = f"the likely peak {usual} in {format_bytes(budget)}; {decides}. `oomdoctor tune` runs it"
     return [Line(state="unknown", category="Tight", text=text)]
+
+
+def _beside_xla(estimate: Estimate, budget: int) -> str:
+    """Return what decides if a compiled program fits; its own memory is planned."""
+    left, above = budget - estimate.peak_bytes, estimate.high_bytes - estimate.peak_bytes
+    names = [printable(name) for name, _ in estimate.allowances]
+    text = (
+        f"the program leaves {format_bytes(left)} of the GPU free, and up to "
+        f"{format_bytes(above)} may be needed beside it"
+    )
+    return f"{text}: {' and '.join(names)}" if names else text
 
 
 def estimate_tables(estimate: Estimate, *, verbose: bool = False) -> tuple[Table, ...]:

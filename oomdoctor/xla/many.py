@@ -58,7 +58,8 @@ def compile_for_cards(
     """
     plugin = plugin or find_plugin()
     groups: dict[tuple[int, int], list[Card]] = {}
-    for card in sorted(cards, key=lambda card: -card.memory_bytes):
+    each = {card.name: card for card in cards}.values()  # two machines may have the same card
+    for card in sorted(each, key=lambda card: -card.memory_bytes):
         groups.setdefault(card.compute_capability, []).append(card)
     cancelled = Event()
 

@@ -5,6 +5,7 @@ can be stopped and resumed. One process per model and precision; the compiler ru
 
     nice -n 10 .venv/bin/python tests/benchmarks/xla_cards.py             # hours on two busy cores
     .venv/bin/python tests/benchmarks/xla_cards.py resnet50 --table       # some; the table so far
+    nice -n 10 .venv/bin/python tests/benchmarks/xla_cards.py --executor  # simulate all again
 """
 
 from __future__ import annotations
@@ -153,10 +154,12 @@ def main(arguments: list[str]) -> int:
     for name in names if "--table" not in arguments else ():
         for precision in PRECISIONS:
             known = {(r["model"], r["precision"], r["card"]) for r in read_rows()}
-            if all((name, precision, card) in known for card in CARDS):
+            is_known = all((name, precision, card) in known for card in CARDS)
+            if is_known and "--executor" not in arguments:
                 continue
             environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-            command = [sys.executable, __file__, "--child", name, precision]
+            job = "--simulate" if is_known else "--child"
+            command = [sys.executable, __file__, job, name, precision]
             failed |= subprocess.run(command, check=False, env=environ).returncode
     print_table()
     return int(failed != 0)
@@ -166,7 +169,6 @@ def add_rows(name: str, precision: str) -> None:
     """Compile one model for each card and write a row for each. Runs in a child process."""
     import keras
 
-    import oomdoctor
     from oomdoctor.xla.cards import find_card
     from oomdoctor.xla.compiler import compile_step
     from oomdoctor.xla.held import held_at_peak
@@ -180,7 +182,7 @@ def add_rows(name: str, precision: str) -> None:
     with lowering(model) as traced:
         step = traced.at(batch)
     seconds = time.monotonic() - start
-    executor = oomdoctor.estimate_memory(model, batch_size=batch).peak_bytes
+    executor = _executor(model, batch)
     del model, traced
     known = {(row["model"], row["precision"], row["card"]) for row in read_rows()}
     for card in CARDS:
@@ -197,6 +199,35 @@ def add_rows(name: str, precision: str) -> None:
                round(idle, 4),
                compiled.plugin_version)  # fmt: skip
         _append(row)
+
+
+def _executor(model: Any, batch: int) -> int:
+    """Return the estimate of the step on a GPU without XLA."""
+    from oomdoctor.estimate.keras_model import trace_step
+    from oomdoctor.estimate.simulation import Simulation
+    from oomdoctor.estimate.step import estimate
+
+    simulation = Simulation(trace_step(model, kind="train"), device="gpu")
+    return estimate(simulation, batch, jit=False).peak_bytes
+
+
+def simulate_again(name: str, precision: str) -> None:
+    """Estimate one model without XLA and replace what its rows say. Runs in a child process."""
+    import keras
+
+    keras.config.set_dtype_policy(precision)
+    batch, build = MODELS[name]
+    model, loss = build()
+    model.compile(optimizer="adam", loss=loss)
+    executor = _executor(model, batch)
+    rows = read_rows()
+    for row in rows:
+        if (row["model"], row["precision"]) == (name, precision):
+            row["executor"] = str(executor)
+    with TABLE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read_rows() -> list[dict[str, str]]:
@@ -241,5 +272,7 @@ def print_table() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         add_rows(sys.argv[2], sys.argv[3])
+    elif sys.argv[1:2] == ["--simulate"]:
+        simulate_again(sys.argv[2], sys.argv[3])
     else:
         raise SystemExit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -28,6 +29,7 @@ from oomdoctor.xla.plugin import Plugin, find_plugin
 pytestmark = pytest.mark.tensorflow
 
 T4 = find_card("t4")
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.fixture
@@ -105,6 +107,26 @@ def test_a_step_that_does_not_fit_is_recomputed(scratch):
     assert not without.recomputes
     assert compiled.peak_bytes < 0.9 * without.peak_bytes
     assert compile_step(hlo, T4).peak_bytes >= 0.99 * without.peak_bytes
+
+
+@pytest.mark.heavy
+def test_a_product_that_the_usual_tiling_does_not_allow_is_given_to_cublas(scratch, monkeypatch):
+    """As in the first blocks of a vision transformer in float32."""
+    from oomdoctor.xla.lowering import lowering
+
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from xla_cards import MODELS
+
+    batch, build = MODELS["vision_transformer"]
+    model, loss = build()
+    model.compile(optimizer="adam", loss=loss)
+    with lowering(model) as traced:
+        hlo = traced.at(batch).hlo
+    card = find_card("a100-40gb")
+
+    with pytest.raises(NotCompilable, match="output tile sizes"):
+        compiler._compile(hlo, card, list(compiler.FLAGS), find_plugin(), None)
+    assert compile_step(hlo, card).peak_bytes > 2**30
 
 
 def test_it_does_not_depend_on_our_environment(cnn_at_32, monkeypatch):

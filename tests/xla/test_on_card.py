@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from oomdoctor.facts import Estimate, Gpu, Machine, Memory, OtherProgram
-from oomdoctor.report.of_estimate import program_lines
+from oomdoctor.report.of_estimate import program_lines, tight_lines
 from oomdoctor.units import GIB
 from oomdoctor.xla.cards import find_card
 from oomdoctor.xla.lowering import lowering
@@ -104,13 +104,13 @@ def test_what_decides_is_said_where_it_is_too_close():
     gpu = Gpu(index=0, name="Tesla T4", total_bytes=15 * GIB, free_bytes=13 * GIB)
     machine = Machine(ram=Memory(total_bytes=None, available_bytes=None), gpus=(gpu,))
 
-    (line,) = program_lines(estimate, machine)
+    (line,) = tight_lines(estimate, machine)
 
     assert line.text == (
-        "cuDNN's scratch and the next batch: the program leaves 1.00 GiB of the GPU free, and up "
-        "to 2.00 GiB may be needed beside it"
+        "the program leaves 1.00 GiB of the GPU free, and up to 2.00 GiB may be needed beside it: "
+        "cuDNN's scratch and the next batch"
     )
-    assert program_lines(dataclasses.replace(estimate, high_bytes=12 * GIB), machine) == []
+    assert tight_lines(dataclasses.replace(estimate, high_bytes=12 * GIB), machine) == []
 
 
 def test_the_line_is_the_same_if_xla_is_the_other_program():
