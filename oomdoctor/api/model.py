@@ -13,7 +13,7 @@ from oomdoctor._optional import require
 from oomdoctor.api.conclude import must_be_positive
 from oomdoctor.api.feeding import fields_of_spec, read_feed, split_feed
 from oomdoctor.api.machine import probe_machine
-from oomdoctor.errors import UsageError
+from oomdoctor.errors import InputError, UsageError
 from oomdoctor.facts import Estimate, Gpu, Machine, Workload
 from oomdoctor.model.spec import ModelSpec
 
@@ -94,7 +94,7 @@ class Estimating:
     step: Callable[..., tuple[Estimate, Workload]]
     """Takes what `Estimator.estimate` does, from the size on."""
     notes: tuple[str, ...] = ()
-    """What was found about the data."""
+    """What was found about the data, or assumed about the model."""
 
     def __call__(
         self,
@@ -161,7 +161,7 @@ def estimating(
         samples = read_feed(**fed)
         fields = fields_of_spec(samples, fed["input_shape"])
         live = _of_live_model(model, kind, given, fields)
-        yield replace(live, notes=samples.notes if samples else ())
+        yield replace(live, notes=(*(samples.notes if samples else ()), *live.notes))
         return
     from oomdoctor.runner.estimator import Estimator
 
@@ -205,15 +205,20 @@ def _of_live_model(
     from oomdoctor.xla.on_card import estimate_on_card, estimate_on_cards
     from oomdoctor.xla.plugin import plugin_or_reason
 
-    spec = None
-    if how_trained or "input_shape" in fed or not model.compiled:
-        # A copy, which is only traced; the live model is left as it is.
-        with settings_kept(), reserving():
-            spec = spec_of(model, **how_trained, **fed)
-            model, _ = build_model(spec)
-            traced = trace_step(model, kind=kind, spec=spec)
-    else:
-        spec = ModelSpec(source=model.name, **fed)
+    must_copy = bool(how_trained) or "input_shape" in fed or not model.compiled
+    spec, notes, traced = ModelSpec(source=model.name, **fed), list[str](), None
+    if must_copy or not all(layer.built for layer in model._flatten_layers()):
+        # A copy is traced, whose layers can be built: the live model is left as it is.
+        try:
+            with settings_kept(), reserving():
+                of_copy = spec_of(model, **how_trained, **fed)
+                copy, notes = build_model(of_copy)
+                traced = trace_step(copy, kind=kind, spec=of_copy)
+                model, spec = copy, of_copy
+        except InputError:
+            if must_copy:
+                raise
+    if traced is None:
         traced = trace_step(model, kind=kind, spec=spec)
 
     shared: dict[Any, tuple[Estimate, ...]] = {}
@@ -248,7 +253,7 @@ def _of_live_model(
             shared[key] = estimate_on_cards(model, cards, executor, **how)
         return shared[key][cards.index(card)], traced.workload
 
-    return Estimating(estimate)
+    return Estimating(estimate, tuple(notes))
 
 
 def jit_of(value: Any) -> Jit:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Keras writes some of its errors in bold."""
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python or TensorFlow could not get memory, in one of its ways to say so."""
@@ -21,6 +26,7 @@ def oom_line(error: BaseException) -> str:
 
 def first_line(error: Exception) -> str:
     """Return the line of an error that says most; Keras puts where it happened first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = _COLOURS.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith("Exception encountered")]
     return (telling or lines or [type(error).__name__])[0][:300]

@@ -7,6 +7,7 @@ Its weights take no memory (`model/reserve.py`), so it may be larger than this m
 from __future__ import annotations
 
 import contextlib
+import gc
 import resource
 from dataclasses import replace
 from typing import Any
@@ -91,9 +92,10 @@ class Estimates:
             cap_memory(request.ram_bytes)
             forget_names()
             self._open.close()
-            self._lowering = self._lowered = None
+            self._lowering = self._lowered = self._model = self._traced = None
             self._simulated = {}
             self._on_cards = {}
+            gc.collect()  # graphs of the model before; they go round in circles
             self._key = None  # what fails half-way is built again for the next request
             self._scaled = self._unverified = None
             with keeping_auto():

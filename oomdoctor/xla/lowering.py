@@ -87,6 +87,8 @@ class Lowering:
         import tensorflow as tf
         from tensorflow.python.eager.polymorphic_function import compiler_ir
 
+        if not all(isinstance(spec, tf.TensorSpec) for spec in self._specs):
+            raise NotCompilable("XLA cannot compile this step: it is fed ragged or sparse tensors.")
         specs = [_at_size(spec, batch_size) for spec in self._specs]
         try:
             translate = compiler_ir.from_concrete_function(self._concrete, specs)

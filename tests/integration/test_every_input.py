@@ -29,9 +29,9 @@ def estimate(estimator, monkeypatch):
     monkeypatch.chdir(MODELS)
     monkeypatch.setattr(sys, "path", [*sys.path, str(MODELS)])
 
-    def ask(name, *, batch_size=16, kind="train", **fed):
+    def ask(name, *, batch_size=16, kind="train", machine=None, **fed):
         with estimating(f"fed_models:{name}", kind=kind, estimator=estimator, **fed) as ask_for:
-            return ask_for(batch_size)[0]
+            return ask_for(batch_size, machine=machine)[0]
 
     return ask
 
@@ -112,6 +112,18 @@ def test_rows_of_a_ragged_batch_are_as_long_as_the_longest(estimate):
     assert fed.peak_bytes == pytest.approx(given.peak_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["ragged", "sparse"])
+def test_what_xla_does_not_take_is_estimated_without_it(estimate, name):
+    from oomdoctor.api.machine import probe_machine
+
+    fed = {"ragged": "fed_models:rows", "sparse": "fed_models:counts"}[name]
+    found = estimate(name, data=fed, machine=probe_machine(machine="colab-t4"))
+
+    assert found.program == "executor"
+    assert found.peak_bytes == estimate(name, data=fed).peak_bytes
+    assert any("XLA" in note for note in found.notes)
+
+
 REFUSED = [
     ("images", {}, r"has no fixed size \(None, None, 3\).*input_shape=.*--input-size NxNx3"),
     ("images_of_32", {"input_shape": (64, 64)}, r"takes samples of shape \(32, 32, 3\), not"),
@@ -122,6 +134,11 @@ REFUSED = [
     ("subclassed", {}, "does not say what it takes: give input_shape=, batch= or data="),
     ("gan", {}, "does not say what it takes"),
     ("sparse", {}, "is sparse.*give data="),
+    (
+        "gan",
+        {"input_shape": 64, "kind": "predict"},
+        "^The model's predict_step cannot .*: Model Gan",
+    ),
     ("fixed_batch", {}, "takes batches of 4 only, not 16"),
     ("images_of_32", {"data": "absent.npy"}, r"absent\.npy does not exist: give a \.npy"),
     ("images_of_32", {"data": "fed_models:absent"}, "has no absent"),
@@ -206,6 +223,27 @@ def test_a_live_model_is_fed_in_the_same_ways():
         assert oomdoctor.estimate_memory(fed_models.images(), **fed).peak_bytes == fixed.peak_bytes
     with pytest.raises(UsageError, match="give one of them"):
         oomdoctor.estimate_memory(fed_models.images(), batch=(x, y), data=(x, y))
+
+
+def test_a_live_model_that_was_never_called_is_left_unbuilt():
+    import tensorflow as tf
+
+    import oomdoctor
+
+    sys.path.insert(0, str(MODELS))
+    import fed_models
+
+    model, batch = (
+        fed_models.subclassed(),
+        (
+            tf.TensorSpec((None, 32, 32, 3)),
+            tf.TensorSpec((None,), tf.int32),
+        ),
+    )
+    assert oomdoctor.estimate_memory(model, batch=batch).peak_bytes > 16 * 30 * 30 * 8 * 4
+    assert not model.weights
+    images = tf.TensorSpec((None, 64))
+    assert dict(oomdoctor.estimate_memory(fed_models.gan(), batch=images).parts)["weights"] > 0
 
 
 @pytest.mark.heavy
