@@ -20,12 +20,15 @@ from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.model.archive import read_config
 from oomdoctor.model.batches import default_loss
 from oomdoctor.model.inputs import input_fields, symbols_of
-from oomdoctor.model.messages import is_out_of_memory
+from oomdoctor.model.messages import first_line, is_out_of_memory
 from oomdoctor.model.modules import find_modules_in, load_callable
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.units import Sizes
 
 DEFAULT_OPTIMIZER = "adam"
+
+_NO_DOWNLOAD = "URL fetch failure"
+"""What Keras says where there is no network."""
 
 
 @contextlib.contextmanager
@@ -175,7 +178,15 @@ def _from_callable(spec: ModelSpec) -> Any:
 
     if spec.precision is not None:
         keras.config.set_dtype_policy(spec.precision)
-    model = load_callable(spec.source)()
+    try:
+        model = load_callable(spec.source)()
+    except Exception as error:
+        if _NO_DOWNLOAD not in str(error):
+            raise
+        raise InputError(
+            f"{spec.source} cannot download what it wants ({first_line(error)}): build the "
+            "model with weights=None, the values of weights do not change what it takes."
+        ) from error
     policy = getattr(getattr(model, "dtype_policy", None), "name", None)
     if spec.precision is not None and policy not in (spec.precision, None):
         raise UsageError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -150,7 +151,12 @@ def _build_and_trace(request: EstimateStep) -> tuple[Any, Traced, list[str]]:
 def read_function(name: str, folders: tuple[str, ...]) -> Samples:
     """Return what the data says of its samples that the user's function returns."""
     find_modules_in(folders)
-    return read_samples(load_callable(name)())
+    function = load_callable(name)
+    if not callable(function):
+        return read_samples(function)
+    found = function()
+    # A generator is read by calling the function again, so that it begins at the beginning.
+    return read_samples(function if isinstance(found, Iterator) else found)
 
 
 def cap_memory(limit_bytes: int | None) -> None:

@@ -49,6 +49,7 @@ SAME = [
     ("images", {"input_shape": "32x32"}, "images_of_32"),
     ("images_of_32", {"input_shape": (32, 32, 3)}, "images_of_32"),
     ("images", {"data": "fed_models:pipeline"}, "images_of_32"),
+    ("images", {"data": "fed_models:generator"}, "images_of_32"),
     ("sequence", {"input_shape": 200}, "sequence_of_200"),
     ("sequence", {"input_shape": {"ids": 200}}, "sequence_of_200"),
     ("two_inputs", {"input_shape": {"ids": 200, "image": (32, 32)}}, "two_inputs_of_200_and_32"),
@@ -149,6 +150,7 @@ REFUSED = [
         "loss= .* has no effect with kind=predict",
     ),
     ("images_of_32", {"kind": "evaluate", "optimizer": "sgd"}, "optimizer= .* has no effect"),
+    ("downloads", {}, "cannot download what it wants .* with weights=None"),
     ("sets_its_own_policy", {"precision": "mixed_float16"}, "has no effect"),
 ]
 

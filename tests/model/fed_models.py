@@ -241,6 +241,11 @@ def sets_its_own_policy():
     return images(32)
 
 
+def downloads():
+    keras.utils.get_file("none.h5", "http://127.0.0.1:9/none.h5")
+    return images(32)
+
+
 # What a model is fed, for `--data fed_models:name`.
 
 
@@ -256,6 +261,12 @@ def pipeline():
         tf.TensorSpec((None,), tf.int32),
     )
     return tf.data.Dataset.from_generator(read, output_signature=signature)
+
+
+def generator():
+    """Batches of a generator."""
+    yield tf.zeros((2, 16, 16, 3)), tf.zeros((2,), tf.int32)
+    yield tf.zeros((2, 32, 32, 3)), tf.zeros((2,), tf.int32)
 
 
 def rows():
