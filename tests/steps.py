@@ -60,7 +60,7 @@ class Step:
         import tensorflow as tf
 
         from oomdoctor.estimate.scopes import scopes_noted
-        from oomdoctor.model.inputs import specs_of
+        from oomdoctor.model.fields import specs_of
 
         model = self.model
         if kind == "train" and not model.optimizer.built:

@@ -22,7 +22,7 @@ from oomdoctor.estimate.scopes import OPTIMIZER, Scopes, scopes_noted, variable_
 from oomdoctor.facts import Workload
 from oomdoctor.model.batches import possible_batches
 from oomdoctor.model.build import optimizers_of
-from oomdoctor.model.inputs import rows_of, specs_of
+from oomdoctor.model.fields import rows_of, specs_of
 from oomdoctor.model.messages import first_line
 from oomdoctor.model.reserve import reserving
 from oomdoctor.model.spec import KINDS, ModelSpec

@@ -11,14 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from oomdoctor.model.inputs import (
-    Field,
-    check_batch_size,
-    fields_of,
-    input_fields,
-    make,
-    symbols_of,
-)
+from oomdoctor.model.fields import Field, check_batch_size, fields_of, make, symbols_of
+from oomdoctor.model.inputs import input_fields
 from oomdoctor.model.modules import load_callable
 from oomdoctor.model.spec import ModelSpec
 

@@ -19,7 +19,8 @@ from typing import Any
 from oomdoctor.errors import InputError, OomDoctorError, UsageError
 from oomdoctor.model.archive import read_config
 from oomdoctor.model.batches import default_loss
-from oomdoctor.model.inputs import input_fields, symbols_of
+from oomdoctor.model.fields import symbols_of
+from oomdoctor.model.inputs import input_fields
 from oomdoctor.model.messages import first_line, is_out_of_memory
 from oomdoctor.model.modules import find_modules_in, load_callable
 from oomdoctor.model.spec import ModelSpec

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomdoctor.errors import InputError, UsageError
-from oomdoctor.model import inputs
 from oomdoctor.model.batches import has_custom_step, make_batch, possible_batches
+from oomdoctor.model.fields import specs_of
 from oomdoctor.model.messages import first_line, is_out_of_memory, oom_line
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.worker.devices import device_name, memory_info
@@ -177,7 +177,7 @@ def _dataset(batch: Any, feed: Feed, batch_size: int, request: Fit) -> Any:
         for size in sizes:
             yield _first(batch, size)
 
-    signature = inputs.specs_of(feed.fields, None if feed.takes_any_size else batch_size)
+    signature = specs_of(feed.fields, None if feed.takes_any_size else batch_size)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     return dataset.prefetch(tf.data.AUTOTUNE)
 

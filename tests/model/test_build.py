@@ -139,7 +139,7 @@ def test_predicting_needs_no_targets(built):
 def test_inputs_of_every_dtype_can_be_made():
     import tensorflow as tf
 
-    from oomdoctor.model.inputs import Field, make
+    from oomdoctor.model.fields import Field, make
 
     for dtype in ("float16", "float64", "bfloat16", "int64", "int8", "uint8", "bool", "string"):
         batch = make(Field(tf.TensorSpec((None, 2), dtype)), 3)
