@@ -101,6 +101,10 @@ def _leaf_of_spec(spec: Any) -> Tree:
     if spec.shape is None or len(spec.shape) == 0:
         raise UsageError("batch= holds a single number: give batches, whose first size is None.")
     shape = [None if size is None else int(size) for size in spec.shape]
+    if shape[0] is not None:
+        raise UsageError(
+            f"batch= fixes the batch size to {shape[0]}: write None there, batch_size= says it."
+        )
     return ["leaf", shape[1:], _dtype(spec), None]
 
 

@@ -169,6 +169,7 @@ def test_what_cannot_be_told_or_has_no_effect_is_one_sentence(estimate, name, fe
     [
         (lambda spec: (spec((None, None, 3)),), "give every dimension but the first"),
         (lambda spec: (spec(()),), "single number"),
+        (lambda spec: (spec((8, 32, 32, 3)),), "batch= fixes the batch size to 8: write None"),
         (lambda spec: (4,), r"holds a int: give tf\.TensorSpec"),
     ],
 )
