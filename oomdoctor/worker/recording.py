@@ -12,7 +12,7 @@ from typing import Any
 from oomdoctor.errors import InputError
 from oomdoctor.estimate.nodes import Variable
 from oomdoctor.model.batches import make_batch, possible_batches
-from oomdoctor.model.inputs import specs_of
+from oomdoctor.model.fields import specs_of
 from oomdoctor.model.messages import first_line
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.trace.events import record

@@ -34,7 +34,7 @@ def estimates_of(case: estimate_models.Case, *, verify: bool) -> list[dict[str, 
     from oomdoctor.estimate.keras_model import trace_step
     from oomdoctor.estimate.simulation import Simulation
     from oomdoctor.estimate.step import estimate
-    from oomdoctor.model.inputs import specs_of
+    from oomdoctor.model.fields import specs_of
 
     model = estimate_models.compiled(case, "adam", "float32")
     fields = fields_of(case, model)

@@ -46,7 +46,7 @@ def fields_of(case: estimate_models.Case, model: Any) -> Any:
     import tensorflow as tf
 
     from oomdoctor.model.batches import possible_batches
-    from oomdoctor.model.inputs import Field
+    from oomdoctor.model.fields import Field
     from oomdoctor.model.spec import ModelSpec
 
     if not case.fed:
@@ -70,7 +70,7 @@ def peaks_of(case: estimate_models.Case, batches: list[int]) -> dict[int, list[l
     """Return for each batch size the peaks of its steps: for a CPU, for a card."""
     import tensorflow as tf
 
-    from oomdoctor.model.inputs import make, specs_of
+    from oomdoctor.model.fields import make, specs_of
     from oomdoctor.worker.devices import prepare_devices
 
     tf.config.threading.set_inter_op_parallelism_threads(1)
