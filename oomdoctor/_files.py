@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 
 
 class NotPlain(OSError):
@@ -54,6 +53,8 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
             file.write(content)
         return
     folder, name = os.path.split(path)
+    import tempfile  # late: it takes a tenth of what `oomdoctor --help` does
+
     handle, part = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=".part", dir=folder or ".")
     try:
         with open(handle, "wb") as file:

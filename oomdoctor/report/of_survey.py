@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from oomdoctor.findings import Report
-from oomdoctor.report.escape import printable
+from oomdoctor.report.escape import printable, shorten
 from oomdoctor.report.view import SYMBOLS, Table
 from oomdoctor.units import format_bytes
 
+MAX_SUBJECT = 34
 _VERDICTS = {"fits": "yes", "does_not_fit": "no", "unknown": "maybe"}
 _PROGRAMS = {"xla": "XLA", "executor": "executor"}
 _WAYS = {"memory": "in RAM", "device": "to GPU", "stream": "streamed"}
@@ -29,7 +30,10 @@ def tables(report: Report) -> list[Table]:
     by_subject: dict[str, list[Report]] = {}
     for part in report.parts:
         by_subject.setdefault(part.subject or report.command, []).append(part)
-    return [_table(printable(subject), parts) for subject, parts in by_subject.items()]
+    return [
+        _table(shorten(printable(subject), MAX_SUBJECT), parts)
+        for subject, parts in by_subject.items()
+    ]
 
 
 def _table(subject: str, parts: list[Report]) -> Table:

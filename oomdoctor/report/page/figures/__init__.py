@@ -32,6 +32,9 @@ def figures_of(report: Report, *, moves: bool = True) -> list[Figure]:
     """
     facts = report.facts
     parts = report.parts or (report,)
+    if report.is_survey:
+        # The card with the most memory first: there XLA recomputes nothing.
+        parts = parts[::-1]
     found: list[Figure | None] = []
     if facts.diagnosis is not None:
         drawn = memory_map.memory_map(facts.diagnosis)
