@@ -81,7 +81,7 @@ class DumpReader:
             places=tuple(self._places),
         )
         if dump.is_telling:
-            # The first and the latest are told of; those between say the same.
+            # Keep the first dumps and the latest; those between say the same.
             if len(self.dumps) >= 8:
                 del self.dumps[4]
             self.dumps.append(dump)

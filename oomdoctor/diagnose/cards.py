@@ -1,4 +1,4 @@
-"""The memory of common graphics cards, to tell a limit that is far below it.
+"""The memory of common GPUs, to recognize a limit far below it.
 
 Names are matched as words in what the driver calls the card. Cards sold with several sizes, parts
 of a card (MIG, GRID, vGPU) and names that are not here are unknown.

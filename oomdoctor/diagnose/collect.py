@@ -154,7 +154,7 @@ class _Collector:
             self._last.setdefault(event.kind, deque(maxlen=_MOST_OF_A_KIND)).append(event)
 
     def _taken_back(self, event: Event) -> Event:
-        """The failure that the line before told of, which was none: logs are wrapped."""
+        """The failure that the line before announced, which was none: logs are wrapped."""
         for kept in (self._last, self._first):
             failures = kept.get("bfc_failure")
             if failures and 0 < event.line - failures[-1].line <= 3:

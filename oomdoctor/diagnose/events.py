@@ -1,6 +1,6 @@
 """What a log says, before anyone judges it.
 
-An event is one message that is known: its kind, where it stood, and the figures it carries. A
+An event is one message that is known: its kind, its line, and the figures it carries. A
 dump is what TensorFlow's BFC allocator prints when it fails: who holds the memory, in which sizes.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 Place = tuple[int, str]
-"""A line number, from 1, and the text that stood there."""
+"""A line number, from 1, and the text of that line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Event:
 
     @property
     def place(self) -> Place:
-        """Where it stood and what was there."""
+        """Its line and its text."""
         return (self.line, self.text)
 
 
@@ -134,7 +134,7 @@ class Log:
 
 
 def places(events: Iterable[Event], most: int = 3) -> tuple[Place, ...]:
-    """Return where the first few different messages stood."""
+    """Return the lines of the first few different messages."""
     seen: dict[str, Place] = {}
     for event in events:
         seen.setdefault(event.text[:160], event.place)

@@ -53,7 +53,7 @@ STEP_SHARE = 0.05
 _LEAST_GROWTH = 0.25
 _LEAST_STEADY_GROWTH = 0.1
 _MANY = 8
-"""From so many figures on, a steady climb tells more than its height."""
+"""With at least so many figures, a steady climb says more than its height."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def find_growth(figures: Sequence[Figure]) -> Growth | None:
     found = max(same + alike, key=lambda growth: (growth.steps, growth.grown_bytes), default=None)
     if found is None:
         return None
-    # What was printed last tells where it ended, in whichever words.
+    # What was printed last shows where it ended, in whichever words.
     ending = by_ending[" ".join(found.figures[-1].label.split()[-3:])]
     last = ending[-1]
     return Growth((*found.figures, last), found.steps) if last is not found.figures[-1] else found

@@ -13,7 +13,7 @@ from oomdoctor.units import format_bytes
 
 
 def largest_hole(request: Request) -> int | None:
-    """Return the largest free piece as far as a dump tells; None where it does not."""
+    """Return the largest free piece as far as a dump shows it; None if it does not."""
     dump = request.dump
     if dump is None:
         return None

@@ -24,7 +24,7 @@ def host_candidates(log: Log, request: Request, growth: Growth | None) -> list[C
 
 
 def array_bytes(event: Event) -> int | None:
-    """Return what a NumPy array would take: exactly, where its shape and dtype tell."""
+    """Return the size of a NumPy array: exactly, if its shape and dtype are known."""
     return tensor_bytes(event.shape, event.dtype) or event.bytes
 
 

@@ -44,7 +44,7 @@ HOST_CAUSES = (
 
 
 def judge(log: Log, *, batch_size: int | None = None) -> Diagnosis:
-    """Return what the log tells.
+    """Return the diagnosis of a log.
 
     Args:
         log: What was collected from it.

@@ -46,7 +46,7 @@ def describe_model(model: Any, batch_size: int | None = None) -> Workload:
 
 
 def _bytes_of(variables: Iterable[Any] | None) -> int | None:
-    """The bytes of variables; None where one does not tell its shape or dtype."""
+    """The bytes of variables; None if one has no shape or dtype."""
     try:
         shapes = [(tuple(v.shape), str(getattr(v.dtype, "name", v.dtype))) for v in variables or ()]
         return sum(element_count(shape) * DTYPE_BYTES[dtype] for shape, dtype in shapes)

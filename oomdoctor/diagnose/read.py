@@ -62,7 +62,7 @@ BEFORE, AFTER = 4096, 16384
 
 
 class Reader:
-    """Reads sources one after another; `notes` tells what was passed over."""
+    """Reads sources one after another; `notes` says what was skipped."""
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self.notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Figures that several lines tell together: XLA's report on buffers, and a job's memory limit."""
+"""Figures that are spread over several lines: XLA's report on buffers, and a job's memory limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEAR = 6
 
 
 def xla_figures(log: Log, request: Request) -> dict[str, Any]:
-    """Return the largest buffer's shape, and the compiler's limit, where nothing else told them."""
+    """Return the largest buffer's shape and the compiler's limit, if nothing else gives them."""
     fields: dict[str, Any] = {}
     if request.shape is None and request.bytes is not None:
         largest = max(log.of("buffer_size"), key=lambda e: (e.bytes or 0, -e.line), default=None)

@@ -1,6 +1,6 @@
-"""The allocation that failed, put together from the messages that tell of it.
+"""The allocation that failed, put together from the messages about it.
 
-One failure is told several times: by the allocator ("ran out of memory trying to allocate"), by
+One failure is reported several times: by the allocator ("ran out of memory trying to allocate"), by
 its dump, by the op ("OOM when allocating tensor with shape"), by the exception. The exception is
 what the user sees, so it chooses; the others fill in what it leaves out.
 """
@@ -111,7 +111,7 @@ def _constant(log: Log, size: int | None) -> Event | None:
 
 
 def _telling(log: Log) -> Event | None:
-    """The message that tells most: the exception's own where there is one."""
+    """The most informative message: the exception's own where there is one."""
     tensors = log.of("oom_tensor")
     raised = [event for event in tensors if "OP_REQUIRES" not in event.text]
     for events in (raised, tensors):
@@ -188,7 +188,7 @@ def _limit(log: Log, dump: Dump | None, device: str | None) -> int | None:
 
 
 def _op(log: Log, event: Event, header: Event | None) -> str | None:
-    """The op that asked: the node nearest after the message, or what the allocator was told."""
+    """The op that asked: the node nearest after the message, or what the allocator names."""
     if event.op:
         return event.op
     nodes = [node for node in log.of("node", "detected_node") if node.op]

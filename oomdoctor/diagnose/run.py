@@ -24,7 +24,7 @@ def diagnose_files(
     *,
     batch_size: int | None = None,
 ) -> Diagnosis:
-    """Return what logs tell, taken as one run.
+    """Return the diagnosis of logs, taken as one run.
 
     Args:
         paths: Files, folders of logs, notebooks; `-` is `stdin`.
@@ -55,13 +55,13 @@ def _located(diagnosis: Diagnosis, starts: list[tuple[int, str]]) -> Diagnosis:
 
 
 def diagnose_text(text: str, *, batch_size: int | None = None) -> Diagnosis:
-    """Return what a text tells."""
+    """Return the diagnosis of a text."""
     reader = Reader()
     return judge(collect(reader.text(text), reader.notes), batch_size=batch_size)
 
 
 def diagnose_exception(error: BaseException, *, batch_size: int | None = None) -> Diagnosis:
-    """Return what an exception and its traceback tell."""
+    """Return the diagnosis of an exception and its traceback."""
     try:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
     except Exception:  # an exception whose own text cannot be had

@@ -1,4 +1,4 @@
-"""The words and rows that tell of a crash: what ran out, the lines that say so, what else."""
+"""The words and rows of a diagnosis: what ran out, the lines that say so, what else."""
 
 from __future__ import annotations
 
