@@ -23,6 +23,7 @@ from oomdoctor.facts import (
     Gpu,
     Growth,
     Machine,
+    Sharding,
     Workload,
 )
 
@@ -43,6 +44,7 @@ def values(facts: Facts, *, purpose: str | None = None) -> dict[str, Value]:
     flat.update(pipeline_values(facts.footprint.stages if facts.footprint else ()))
     flat.update(_model(facts.workload))
     flat.update(_step(facts.estimate))
+    flat.update(_sharding(facts.sharding))
     flat.update(_baseline(facts.growth))
     flat.update(_crash(facts.diagnosis))
     # Known with every crash, so that rules for logs can leave recordings to rules of their own.
@@ -174,6 +176,16 @@ def _step(estimate: Estimate | None) -> dict[str, Value]:
         "step.activation_bytes": parts.get("activations"),
         "step.largest_tensor_bytes": estimate.largest_tensor_bytes if estimate else None,
         "step.per_sample_bytes": estimate.per_sample_bytes if estimate else None,
+    }
+
+
+def _sharding(sharding: Sharding | None) -> dict[str, Value]:
+    return {
+        "sharding.card": sharding.card if sharding else None,
+        "sharding.card_bytes": sharding.card_bytes if sharding else None,
+        "sharding.whole_bytes": sharding.whole_bytes if sharding else None,
+        "sharding.cards": sharding.cards if sharding else None,
+        "sharding.each_bytes": sharding.each_bytes if sharding else None,
     }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from oomdoctor.api.baseline import TOLERANCE, Baseline, grown
 from oomdoctor.api.conclude import conclude, installed, read_rules
 from oomdoctor.api.data import check
-from oomdoctor.facts import Facts, Machine, Scripts
+from oomdoctor.facts import Estimate, Facts, Machine, Scripts, Sharding
 from oomdoctor.findings import Finding, Location, Outcome, Report, Severity
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class ModelPlan:
     def subject(self, batch_size: int) -> str:
         """Return the model and how it is trained, in a few words."""
         words = [self.name or self.model, f"batch {batch_size}"]
-        words += [_word(name, value) for name, value in self.how_trained.items() if value]
+        given = (_word(name, value) for name, value in self.how_trained.items() if value)
+        words += [word for word in given if word]
         words += [self.kind] if self.kind != "train" else []
         words += _JIT_WORDS[self.jit]
         return ", ".join(words)
@@ -211,10 +212,21 @@ def _model_reports(
                 machine=machine,
                 workload=workload,
                 estimate=estimate,
+                sharding=_sharding(estimate),
                 growth=growth,
                 versions=installed(),
             )
             yield number, conclude(command, facts, subject=subject, **plan.judged)
+
+
+def _sharding(estimate: Estimate) -> Sharding | None:
+    """Return how many of the largest cards of the catalogue a model needs."""
+    from oomdoctor.footprint.sharding import split_over_cards
+    from oomdoctor.probe.catalogue import list_machines
+
+    machines = [(entry.name, entry.to_machine()) for entry in list_machines()]
+    cards = [(name, gpu.usable_bytes) for name, machine in machines for gpu in machine.gpus]
+    return split_over_cards(estimate, cards)
 
 
 def _with_verdict(report: Report) -> Report:
@@ -246,6 +258,8 @@ def threads_here() -> int:
 
 
 def _word(name: str, value: Any) -> str:
+    if name == "replicas":
+        return f"{value} replicas" if value != 1 else ""
     if isinstance(value, dict):
         return " ".join(f"{key}={_word(name, size)}" for key, size in value.items())
     if name == "input_shape" and isinstance(value, tuple):

@@ -42,6 +42,7 @@ def estimate_memory(
     jit: Jit | bool = "auto",
     machine: str | Machine | None = None,
     verify: bool = False,
+    replicas: int = 1,
 ) -> Estimate:
     """Return the peak memory of one step, predicted without running it.
 
@@ -73,7 +74,10 @@ def estimate_memory(
             returns. None simulates the executor on a CPU.
         verify: Run a step of a small batch in a process of its own, and scale what it allocates to
             the batch size. Takes a few seconds more, and is nearer to the truth.
+        replicas: GPUs that share each batch, as under `MirroredStrategy`. The estimate is that of
+            one of them.
     """
+    must_be_positive(replicas=replicas)
     target = None if machine is None else probe_machine(machine=machine)
     how_trained = {
         "input_shape": input_shape,
@@ -82,6 +86,7 @@ def estimate_memory(
         "optimizer": optimizer,
         "loss": loss,
         "precision": precision,
+        "replicas": replicas,
     }
     with estimating(model, kind=kind, apart=verify, **how_trained) as estimate:
         return estimate(batch_size, jit=jit_of(jit), machine=target, verify=verify)[0]
@@ -95,6 +100,8 @@ class Estimating:
     """Takes what `Estimator.estimate` does, from the size on."""
     notes: tuple[str, ...] = ()
     """What was found about the data, or assumed about the model."""
+    replicas: int = 1
+    """GPUs that share each batch; one of them is estimated."""
 
     def __call__(
         self,
@@ -114,9 +121,12 @@ class Estimating:
         must_be_positive(batch_size=batch_size)
         card, note = _card_of(machine)
         cards = _cards_of(beside)
+        share, program = -(-batch_size // self.replicas), jit
+        if self.replicas > 1 and jit == "auto":
+            program = "off"  # as Keras does under tf.distribute
         found, workload = self.step(
-            batch_size,
-            jit=jit,
+            share,
+            jit=program,
             threads=threads,
             card=card,
             cards=cards,
@@ -125,7 +135,24 @@ class Estimating:
         )
         found = _noted(found, note)
         found = replace(found, notes=(*self.notes, *found.notes))
-        return found, replace(workload, batch_size=batch_size)
+        if self.replicas > 1:
+            found = _of_one_replica(found, batch_size, self.replicas, decided=program != jit)
+        return found, replace(workload, batch_size=batch_size, replicas=self.replicas)
+
+
+def _of_one_replica(
+    estimate: Estimate, batch_size: int, replicas: int, *, decided: bool
+) -> Estimate:
+    """Say what is estimated, and why it is not XLA's program if that was not asked for."""
+    note = (
+        f"One of {replicas} replicas, with {estimate.batch_size} of the {batch_size} samples of a "
+        "batch. Each holds all weights, all optimizer state and a packed copy of all gradients. "
+        "The buffers of NCCL are not included."
+    )
+    reason = estimate.reason
+    if decided and reason is not None:
+        reason = "Keras does not use XLA for a model under tf.distribute."
+    return replace(estimate, reason=reason, notes=(note, *estimate.notes))
 
 
 @contextmanager
@@ -155,13 +182,17 @@ def estimating(
     if precision is not None and precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is not a precision: use one of {', '.join(PRECISIONS)}.")
     given, fed = split_feed(how_trained)
+    replicas = given.get("replicas", 1)
+    if replicas == 1:
+        given.pop("replicas", None)
     _check_effects(kind, given)
     require("tensorflow", extra="tensorflow", purpose="to trace a model")
     if not isinstance(model, (str, os.PathLike)) and not apart:
         samples = read_feed(**fed)
         fields = fields_of_spec(samples, fed["input_shape"])
         live = _of_live_model(model, kind, given, fields)
-        yield replace(live, notes=(*(samples.notes if samples else ()), *live.notes))
+        notes = (*(samples.notes if samples else ()), *live.notes)
+        yield replace(live, notes=notes, replicas=replicas)
         return
     from oomdoctor.runner.estimator import Estimator
 
@@ -171,12 +202,15 @@ def estimating(
         if folder is not None and spec.sys_path:
             spec = replace(spec, sys_path=(folder, *spec.sys_path))
         notes = samples.notes if samples else ()
-        yield Estimating(partial(used.estimate, spec, kind=kind), notes)
+        yield Estimating(partial(used.estimate, spec, kind=kind), notes, replicas)
 
 
 def _check_effects(kind: str, given: dict[str, Any]) -> None:
     """Refuse what would be ignored."""
-    idle = {"evaluate": ("optimizer",), "predict": ("optimizer", "loss")}.get(kind, ())
+    idle = {
+        "evaluate": ("optimizer", "replicas"),
+        "predict": ("optimizer", "loss", "replicas"),
+    }.get(kind, ())
     for name in idle:
         if name in given:
             raise UsageError(
@@ -201,6 +235,7 @@ def _of_live_model(
     from oomdoctor.estimate.step import estimate as simulate
     from oomdoctor.model.build import build_model, settings_kept
     from oomdoctor.model.reserve import reserving
+    from oomdoctor.worker.gradient_exchange import exchange_gradients
     from oomdoctor.xla.lowering import Lowered, lowering
     from oomdoctor.xla.on_card import estimate_on_card, estimate_on_cards
     from oomdoctor.xla.plugin import plugin_or_reason
@@ -213,6 +248,8 @@ def _of_live_model(
             with settings_kept(), reserving():
                 of_copy = spec_of(model, **how_trained, **fed)
                 copy, notes = build_model(of_copy)
+                if of_copy.replicas > 1:
+                    exchange_gradients(copy)
                 traced = trace_step(copy, kind=kind, spec=of_copy)
                 model, spec = copy, of_copy
         except InputError:

@@ -36,6 +36,13 @@ from oomdoctor.cli.progress import Progress
 @click.option("--loss", help="For a model that is not compiled.")
 @click.option("--precision", help="A dtype policy, such as mixed_float16.")
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="GPUs that share each batch (MirroredStrategy); the estimate is for one of them.",
+)
+@click.option(
     "--kind",
     type=click.Choice(["train", "evaluate", "predict"]),
     default="train",

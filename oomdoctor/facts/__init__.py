@@ -16,6 +16,7 @@ from oomdoctor.facts.growth import Growth, LayerGrowth
 from oomdoctor.facts.inventory import FileGroup, Inventory, ShapeSpread, Skipped
 from oomdoctor.facts.machine import Gpu, GpuProcess, Machine, Memory
 from oomdoctor.facts.scripts import CodeMatch, Scripts
+from oomdoctor.facts.sharding import Sharding
 from oomdoctor.facts.tuning import SizeTrial, Tuning
 from oomdoctor.facts.workload import TENSORFLOW_RAM_BYTES, Workload
 from oomdoctor.recording import Profile
@@ -43,6 +44,7 @@ __all__ = [
     "OtherProgram",
     "Scripts",
     "ShapeSpread",
+    "Sharding",
     "SizeTrial",
     "Skipped",
     "Stage",
@@ -61,6 +63,7 @@ class Facts:
     footprint: Footprint | None = None
     workload: Workload | None = None
     estimate: Estimate | None = None
+    sharding: Sharding | None = None
     growth: Growth | None = None
     tuning: Tuning | None = None
     diagnosis: Diagnosis | None = None

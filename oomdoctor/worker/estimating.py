@@ -25,6 +25,7 @@ from oomdoctor.model.reserve import reserving
 from oomdoctor.model.samples import Samples, read_samples
 from oomdoctor.model.spec import ModelSpec
 from oomdoctor.trace.scaled import ScaledStep
+from oomdoctor.worker.gradient_exchange import exchange_gradients
 from oomdoctor.worker.messages import Estimated, EstimateStep
 from oomdoctor.worker.recording import SIZES, record_step
 from oomdoctor.xla.cards import Card
@@ -145,6 +146,8 @@ def _built(request: EstimateStep) -> tuple[Any, Traced, list[str]]:
 
 def _build_and_trace(request: EstimateStep) -> tuple[Any, Traced, list[str]]:
     model, notes = build_model(request.spec)
+    if request.spec.replicas > 1 and not exchange_gradients(model):
+        notes = [*notes, "The packing of gradients is not included: this optimizer packs none."]
     return model, trace_step(model, kind=request.kind, spec=request.spec), notes
 
 
