@@ -93,3 +93,19 @@ def test_a_model_without_an_optimizer_says_that_nothing_is_packed():
     from oomdoctor.worker.gradient_exchange import exchange_gradients
 
     assert exchange_gradients(object()) is False
+
+
+def test_an_estimate_of_a_replica_holds_a_packed_copy_of_the_gradients(monkeypatch):
+    import oomdoctor
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import measured_models
+
+    model = measured_models.heavy_weights()
+    alone = oomdoctor.estimate_memory(model, batch_size=32)
+    shared = oomdoctor.estimate_memory(model, batch_size=64, replicas=2)
+
+    gradients = 16 * MIB
+    assert shared.batch_size == 32
+    assert shared.peak_bytes >= alone.peak_bytes + gradients / 2
+    assert "One of 2 replicas, with 32 of the 64 samples" in shared.notes[0]
