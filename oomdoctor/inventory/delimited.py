@@ -47,7 +47,7 @@ def read_delimited(file: BinaryIO, size_bytes: int, *, is_tab: bool) -> Part:
     """Return the table of a CSV or TSV file that is open at its start."""
     lines = count_lines(file, size_bytes)
     head = lines.head[:HEAD_BYTES].decode("utf-8-sig", "replace")
-    delimiter = "\t" if is_tab else _delimiter(head)
+    delimiter = "\t" if is_tab else delimiter_of(head)
     rows = list(islice(_rows(head, delimiter), _LOOK_ROWS))
     if not rows:
         raise Unreadable("empty file")
@@ -82,7 +82,7 @@ def _rows(text: str, delimiter: str) -> Iterable[list[str]]:
         return
 
 
-def _delimiter(head: str) -> str:
+def delimiter_of(head: str) -> str:
     """Return the delimiter that cuts the first rows into the same number of columns most often."""
 
     def regularity(delimiter: str) -> tuple[float, int]:
@@ -97,17 +97,18 @@ def _delimiter(head: str) -> str:
 
 def _columns(rows: list[list[str]]) -> _Columns:
     count = Counter(len(row) for row in rows).most_common(1)[0][0]
-    has_header = not all(_is_number(cell) for cell in rows[0])
+    has_header = not all(is_number(cell) for cell in rows[0])
     body = [row for row in rows[has_header:] if len(row) == count]
     texts, text_bytes = 0, 0
     for column in zip(*body, strict=True):
-        if not all(map(_is_number, column)):
+        if not all(map(is_number, column)):
             texts += 1
             text_bytes += sum(map(len, column))
     return _Columns(count, texts, text_bytes / max(len(body), 1), has_header)
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Return whether a cell holds a number, or stands for none."""
     cell = cell.strip()
     if cell.lower() in _NO_VALUE:
         return True

@@ -52,7 +52,7 @@ def read(path: str, size_bytes: int) -> Iterator[Part]:
     """Yield one part for the records of a file."""
     with sizing("a TFRecord file"), open_data(path, size_bytes, buffered=False) as file:
         head = file.read(12)
-        if _is_frame(head):
+        if is_frame(head):
             walked = _walk(file, size_bytes)
             yield _part(walked, is_compressed=False)
             return
@@ -110,7 +110,7 @@ def _walk_packed(file: BinaryIO, size_bytes: int, packing: str) -> _Walked:
     walked = _Walked()
     while walked.records < _RECORD_LIMIT:
         frame = stream.read(12)
-        if not walked.records and not _is_frame(frame):
+        if not walked.records and not is_frame(frame):
             raise Unreadable("not a TFRecord file, or damaged")
         if len(frame) < 12:
             walked.note = CUT_NOTE if frame else None
@@ -216,7 +216,7 @@ def _bytes(feature: Feature) -> int:
     return feature.elements * DTYPE_BYTES[feature.dtype]
 
 
-def _is_frame(head: bytes) -> bool:
+def is_frame(head: bytes) -> bool:
     """Return whether 12 bytes are a length and its checksum: chance passes one file in 2**32."""
     return len(head) >= 12 and _masked_crc(head[:8]) == struct.unpack_from("<L", head, 8)[0]
 

@@ -19,6 +19,7 @@ from typing import Any
 from oomdoctor.errors import UsageError
 from oomdoctor.model.messages import is_out_of_memory
 from oomdoctor.rescue.feeds import feed_of
+from oomdoctor.treat.accumulation import accumulate_gradients
 
 
 class RescueWarning(UserWarning):
@@ -79,79 +80,13 @@ def fit_with_rescue(
             epoch += 1  # it ran out before the next epoch's first step: nothing to restore
         else:
             saved.restore()
-        accumulate(model, 2)
+        accumulate_gradients(model, 2)
         done.append(
             f"Epoch {epoch + 1} ran out of memory with a batch size of {2 * size // parts}. It "
             f"restarted with a batch size of {size // parts} and gradient accumulation over "
             f"{parts} batches, so each update still uses {size // parts * parts} samples."
         )
         warnings.warn(done[-1], RescueWarning, stacklevel=3)
-
-
-def accumulate(model: Any, times: int) -> None:
-    """Let the model's optimizer accumulate gradients over more batches, keeping its state.
-
-    Args:
-        model: Compiled; its optimizer is replaced by one with the same state.
-        times: How many batches replace one.
-    """
-    import keras
-
-    old = model.optimizer
-    base = getattr(old, "inner_optimizer", old)
-    rate, slowed = base._learning_rate, 1
-    if hasattr(rate, "of_updates"):
-        rate, slowed = rate.of_updates, rate.times
-        base._learning_rate = rate
-    config = keras.optimizers.serialize(old)
-    settings = config["config"]
-    inner = settings.get("inner_optimizer")
-    settings = settings if inner is None else inner["config"]
-    settings["gradient_accumulation_steps"] = times * (
-        settings.get("gradient_accumulation_steps") or 1
-    )
-    new = keras.optimizers.deserialize(config)
-    new_base = getattr(new, "inner_optimizer", new)
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        new_base._learning_rate = _slower(rate, slowed * times)
-    new.build(model.trainable_variables)
-    values = {_place(variable): variable for variable in old.variables}
-    for variable in new.variables:
-        place = _place(variable)
-        if place not in values or "gradient_accumulator" in place:
-            continue
-        value = values[place].numpy()
-        # Keras counts batches here, and divides by the batches of an update.
-        variable.assign(value * times if place.endswith("iteration") else value)
-    model.optimizer = new
-    model.train_function = None
-
-
-def _slower(schedule: Any, times: int) -> Any:
-    """Return a schedule that counts updates; Keras counts batches."""
-    import keras
-
-    class OfUpdates(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-        of_updates = schedule
-
-        def __init__(self) -> None:
-            self.times = times
-
-        def __call__(self, step: Any) -> Any:
-            return schedule(keras.ops.floor_divide(step, times))
-
-        def get_config(self) -> dict[str, Any]:
-            # A saved model is loaded without oomdoctor: it gets the plain schedule.
-            return dict(schedule.get_config())
-
-    OfUpdates.__name__ = type(schedule).__name__
-    OfUpdates.__module__ = type(schedule).__module__
-    return OfUpdates()
-
-
-def _place(variable: Any) -> str:
-    """Return a variable's name without the optimizer's own, which differs."""
-    return str(variable.path).partition("/")[2]
 
 
 class _Saved:

@@ -109,14 +109,14 @@ def test_the_optimizers_state_goes_along(name):
     import keras
     import numpy as np
 
-    from oomdoctor.rescue.fit import accumulate
+    from oomdoctor.treat.accumulation import accumulate_gradients
 
     x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
     model = model_of(name)
     model.fit(x, y, batch_size=4, verbose=0)
     before = {v.path.partition("/")[2]: v.numpy() for v in model.optimizer.variables}
 
-    accumulate(model, 2)
+    accumulate_gradients(model, 2)
 
     after = {v.path.partition("/")[2]: v.numpy() for v in model.optimizer.variables}
     for place, value in before.items():
@@ -131,11 +131,11 @@ def test_the_optimizers_state_goes_along(name):
 def test_mixed_precision_keeps_its_loss_scale():
     import keras
 
-    from oomdoctor.rescue.fit import accumulate
+    from oomdoctor.treat.accumulation import accumulate_gradients
 
     model = model_of(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.5)))
     model.optimizer.build(model.trainable_variables)
-    accumulate(model, 4)
+    accumulate_gradients(model, 4)
     assert model.optimizer.inner_optimizer.gradient_accumulation_steps == 4
     assert float(model.optimizer.inner_optimizer.learning_rate) == 0.5
 
