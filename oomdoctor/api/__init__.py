@@ -7,10 +7,10 @@ from oomdoctor._show import draw_with
 from oomdoctor.api.crash import explain_error
 from oomdoctor.api.data import check
 from oomdoctor.api.drawing import Drawing
-from oomdoctor.api.streams import convert, fit_in_chunks, store_features, stream_dataset
 from oomdoctor.api.machine import probe_machine
 from oomdoctor.api.model import estimate_memory
 from oomdoctor.api.rescue import fit_with_rescue
+from oomdoctor.api.streams import convert, fit_in_chunks, store_features, stream_dataset
 from oomdoctor.api.survey import suggest_machine
 from oomdoctor.api.tune import suggest_batch_size
 
