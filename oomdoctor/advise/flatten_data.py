@@ -100,7 +100,7 @@ def _sample_shapes(
     spread = main.shapes if main else None
     loaded = (held.shape if held else None) or (spread.median if spread else ())
     largest = spread.largest if spread else ()
-    is_picture = len(loaded) == 3 and main is not None and main.kind in ("image", "record")
+    is_image = len(loaded) == 3 and main is not None and main.kind in ("image", "record")
     is_audio = main is not None and main.kind == "audio" and bool(largest)
     width = DTYPE_BYTES.get((held.dtype if held else None) or "")
     height, columns = _loader_size(main, held, workload)
@@ -108,10 +108,10 @@ def _sample_shapes(
     if height is not None and columns is not None and width is not None:
         sample = height * columns * (loaded[2] if len(loaded) == 3 else 3) * width
     return {
-        "data.loaded_height": loaded[0] if is_picture else None,
-        "data.loaded_width": loaded[1] if is_picture else None,
-        "data.largest_height": largest[0] if is_picture and len(largest) == 3 else None,
-        "data.largest_width": largest[1] if is_picture and len(largest) == 3 else None,
+        "data.loaded_height": loaded[0] if is_image else None,
+        "data.loaded_width": loaded[1] if is_image else None,
+        "data.largest_height": largest[0] if is_image and len(largest) == 3 else None,
+        "data.largest_width": largest[1] if is_image and len(largest) == 3 else None,
         "data.median_sample_bytes": element_count(loaded) * width if spread and width else None,
         "data.sample_elements": element_count(loaded) if spread else None,
         "data.sequence_length": largest[0] if is_audio else None,

@@ -74,7 +74,7 @@ def check(
         machine: A catalogue entry such as `colab-t4` to compare with; None is this machine.
         ram: System memory to compare with instead, such as `16GiB`.
         vram: GPU memory to compare with instead.
-        image_size: Height, width and perhaps channels that pictures are resized to.
+        image_size: Height, width and perhaps channels that images are resized to.
         dtype: What the loading code makes of the data, such as `float32`.
         batch_size: Samples per batch, over all replicas.
         replicas: GPUs that share each batch, as under `tf.distribute.MirroredStrategy`.
@@ -240,5 +240,5 @@ def _nothing_found(inventory: Inventory) -> str:
     reasons = "; ".join(f"{skipped.files:,} {skipped.reason}" for skipped in inventory.skipped[:3])
     return (
         f"{inventory.root} holds no data that can be sized ({inventory.files:,} files: {reasons})."
-        " Give a folder with pictures, arrays, records or tables."
+        " Give a folder with images, arrays, records or tables."
     )

@@ -1,8 +1,8 @@
 """Bytes the data holds once decoded: samples × elements × width of the dtype.
 
-Pictures decode to whole numbers of one byte, but training code makes floats of them, so they
-count as float32 unless told otherwise; so do encoded pictures inside records. Arrays and tables
-keep their own dtype. The pictures' native size is right for people who load everything into one
+Images decode to whole numbers of one byte, but training code makes floats of them, so they
+count as float32 unless told otherwise; so do encoded images inside records. Arrays and tables
+keep their own dtype. The images' native size is right for people who load everything into one
 array; Keras's own loader resizes to 256×256×3 float32 whatever the files hold, so both are given.
 """
 
@@ -17,7 +17,7 @@ KERAS_LOADER_SHAPE = (256, 256, 3)
 """The defaults of keras.utils.image_dataset_from_directory, as float32."""
 
 WHOLE_BY_DEFAULT = frozenset(("array", "table"))
-"""Kinds that people load whole; pictures, records, audio and text are streamed by loaders."""
+"""Kinds that people load whole; images, records, audio and text are streamed by loaders."""
 
 
 def measure(
@@ -33,7 +33,7 @@ def measure(
 
     Args:
         inventory: What there is.
-        image_size: Height, width and perhaps channels that pictures are resized to.
+        image_size: Height, width and perhaps channels that images are resized to.
         dtype: What the loading code makes of the elements; None keeps the usual.
         batch_size: Samples per batch.
         load: `memory`, `stream`, or `auto`: arrays and tables whole, the rest streamed.
@@ -51,13 +51,13 @@ def measure(
     decoded = _total(group.decoded_bytes for group in groups)
     samples = inventory.samples
     largest = max((held.largest_sample_bytes or 0 for _, held in inputs), default=0) or None
-    pictures = sum(group.samples or 0 for group, _ in inputs if group.kind == "image")
+    images = sum(group.samples or 0 for group, _ in inputs if group.kind == "image")
     return Footprint(
         decoded_bytes=decoded,
         low_bytes=_total(group.low_bytes for group in groups),
         high_bytes=_total(group.high_bytes for group in groups),
         native_bytes=_total(group.native_bytes for group in groups),
-        keras_loader_bytes=pictures * element_count(KERAS_LOADER_SHAPE) * 4 if pictures else None,
+        keras_loader_bytes=images * element_count(KERAS_LOADER_SHAPE) * 4 if images else None,
         sample_bytes=-(-decoded // samples) if decoded is not None and samples else None,
         largest_sample_bytes=largest,
         batch_bytes=None if largest is None else largest * min(batch_size, samples or batch_size),
@@ -72,14 +72,14 @@ def _measure_group(
     group: FileGroup, *, image_size: tuple[int, ...] | None, dtype: str | None, load: str
 ) -> GroupFootprint:
     loaded_dtype = (dtype if group.role == "inputs" else None) or (
-        "float32" if _is_picture(group) else group.dtype
+        "float32" if _is_image(group) else group.dtype
     )
     width = dtype_bytes(loaded_dtype) if loaded_dtype else None
     shape = _uniform_shape(group)
     elements, low, high = group.elements, group.low_elements, group.high_elements
     largest = element_count(group.shapes.largest) if group.shapes else None
     native_bytes = _in_memory(group, elements, width, converted=dtype is not None)
-    if image_size is not None and _is_picture(group) and group.samples is not None:
+    if image_size is not None and _is_image(group) and group.samples is not None:
         shape = image_size if len(image_size) == 3 else (*image_size, _usual_channels(group))
         largest = element_count(shape)
         elements, low, high = largest * group.samples, None, None
@@ -119,11 +119,11 @@ def _largest_bytes(
     return -(-decoded_bytes // group.samples)  # the mean is all there is to go by
 
 
-def _is_picture(group: FileGroup) -> bool:
+def _is_image(group: FileGroup) -> bool:
     if group.kind == "image":
         return True
     if group.format == "dataset":
-        return False  # a live pipeline says what it makes of its pictures
+        return False  # a live pipeline says what it makes of its images
     shape = group.shapes.most_common if group.shapes else ()
     return group.kind == "record" and len(shape) == 3 and group.dtype in ("uint8", "uint16")
 

@@ -1,11 +1,11 @@
-"""Read zip and tar files in place: pictures and arrays inside them, by their first bytes.
+"""Read zip and tar files in place: images and arrays inside them, by their first bytes.
 
 Nothing is extracted and no name inside is ever used as a path. At most 64 KiB of a member are
 unpacked to look at it. A packed tar must be unpacked to be walked at all; that stops at 2 GiB, or
 when it grows more than 200 times, and what was seen so far is reported with a note. Archives
 inside archives are not opened; links and encrypted members are passed over.
 
-Each picture is a part of its own, named by its member. Arrays are counted together by what
+Each image is a part of its own, named by its member. Arrays are counted together by what
 follows the first dot of their names, as WebDataset names the fields of a sample.
 """
 
@@ -37,7 +37,7 @@ UNPACK_LIMIT_BYTES = 2 * 1024**3
 RATIO_LIMIT = 200
 _LOOK_BYTES = 64 * 1024
 _FIRST_LOOK_BYTES = 4 * 1024
-"""Enough for the header of most pictures; a JPEG with a preview inside needs more."""
+"""Enough for the header of most images; a JPEG with a preview inside needs more."""
 _TAR_HEADER_LIMIT_BYTES = 1024 * 1024
 """All that is read for one member."""
 _TAR_GLOBAL_LIMIT = 1000
@@ -51,12 +51,12 @@ _ARCHIVES = frozenset(("zip", "tar", "gz", "tgz", "bz2", "xz", "7z", "rar", "npz
 
 
 def read(path: str, size_bytes: int) -> Iterator[Part]:
-    """Yield each picture of an archive, the last with a note if there is one, then its arrays."""
+    """Yield each image of an archive, the last with a note if there is one, then its arrays."""
     with sizing("an archive"), open_data(path, size_bytes) as file:
         is_zip = file.read(2) == b"PK"
         seen = _Seen("zip" if is_zip else "tar")
         members = _zip_members(file, size_bytes) if is_zip else _tar_members(file, seen)
-        # One picture is held back: only at the end is it known whether a note belongs to them.
+        # One image is held back: only at the end is it known whether a note belongs to them.
         last: Part | None = None
         for name, member_bytes, look in members:
             part = seen.look(name, member_bytes, look)
@@ -97,7 +97,7 @@ class _Seen:
     """What was found in one archive so far."""
 
     format: str
-    pictures: int = 0
+    images: int = 0
     damaged: int = 0
     members: int = 0
     has_nested: bool = False
@@ -105,16 +105,16 @@ class _Seen:
     fields: dict[tuple[str, str | None], _Field] = field(default_factory=dict)
 
     def look(self, name: str, member_bytes: int, look: Look) -> Part | None:
-        """Return the part of a picture; count everything else."""
+        """Return the part of a image; count everything else."""
         self.members += 1
         base = name.rpartition("/")[2].lower()
         suffix = base.rpartition(".")[2]
-        # "__MACOSX/._cat.jpg" is what macOS adds for each file; it holds no picture.
+        # "__MACOSX/._cat.jpg" is what macOS adds for each file; it holds no image.
         if base.startswith("."):
             return None
         if suffix in _PICTURES:
-            part = self._picture(name, member_bytes, look)
-            self.pictures += part is not None
+            part = self._image(name, member_bytes, look)
+            self.images += part is not None
             self.damaged += part is None
             return part
         if suffix == "npy":
@@ -122,7 +122,7 @@ class _Seen:
         self.has_nested = self.has_nested or suffix in _ARCHIVES
         return None
 
-    def _picture(self, name: str, member_bytes: int, look: Look) -> Part | None:
+    def _image(self, name: str, member_bytes: int, look: Look) -> Part | None:
         from oomdoctor.inventory.images import shape_from_bytes
 
         try:
@@ -183,8 +183,8 @@ class _Seen:
                 is_exact=self.stopped is None,
                 note=self.note() or counted.note,
             )
-        if not self.pictures and not self.fields:
-            raise Unreadable(self.note() or "an archive without pictures or arrays")
+        if not self.images and not self.fields:
+            raise Unreadable(self.note() or "an archive without images or arrays")
 
 
 def _zip_members(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, int, Look]]:

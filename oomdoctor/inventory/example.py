@@ -2,7 +2,7 @@
 
 An Example is a map from feature names to lists of bytes, floats or 64-bit integers; a
 SequenceExample has a second map to lists of such lists. Only lengths are looked at, and the first
-bytes of an encoded picture. A length is never trusted beyond the message that encloses it.
+bytes of an encoded image. A length is never trusted beyond the message that encloses it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _FEATURE_LIMIT = 10_000
 _VALUE_LIMIT = 1_000_000
 _PICTURE_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 _PICTURE_HEAD_BYTES = 256 * 1024
-_PICTURE_LIMIT = 1000
-"""Pictures of one example that are looked at: a format that Pillow reads takes 0.1 ms each."""
+_IMAGE_LIMIT = 1000
+"""Images of one example that are looked at: a format that Pillow reads takes 0.1 ms each."""
 _PICTURE_RATIO_LIMIT = 10_000
 """Decoded elements for each byte; a PNG of one colour reaches about a thousand."""
 
@@ -52,21 +52,21 @@ def parse_example(data: bytes, length: int) -> list[Feature]:
         length: Its whole length.
     """
     features: list[Feature] = []
-    pictures = iter(range(_PICTURE_LIMIT))
+    images = iter(range(_IMAGE_LIMIT))
     for field, kind, start, end in _fields(data, 0, length):
         if field not in (1, 2) or kind != _BYTES:
             raise NotAnExample
         for entry, entry_kind, entry_start, entry_end in _fields(data, start, end):
             if entry != 1 or entry_kind != _BYTES or len(features) > _FEATURE_LIMIT:
                 raise NotAnExample
-            feature = _entry(data, entry_start, entry_end, pictures, is_list=field == 2)
+            feature = _entry(data, entry_start, entry_end, images, is_list=field == 2)
             if feature is not None:
                 features.append(feature)
     return features
 
 
 def _entry(
-    data: bytes, start: int, end: int, pictures: Iterator[int], *, is_list: bool
+    data: bytes, start: int, end: int, images: Iterator[int], *, is_list: bool
 ) -> Feature | None:
     """Return one entry of the map: field 1 is its name, field 2 its value.
 
@@ -74,7 +74,7 @@ def _entry(
         data: The example.
         start: Where the entry begins.
         end: Where it ends.
-        pictures: Gives one for each picture that may still be looked at.
+        images: Gives one for each image that may still be looked at.
         is_list: Whether the value is a list of features, as a SequenceExample has.
     """
     name, value = "", None
@@ -88,12 +88,12 @@ def _entry(
     if value is None:
         return None
     if not is_list:
-        return _feature(data, *value, name, pictures)
+        return _feature(data, *value, name, images)
     steps = 0
     first: Feature | None = None
     elements = 0
     for _, _, inner, inner_end in _fields(data, *value):
-        step = _feature(data, inner, inner_end, name, pictures)
+        step = _feature(data, inner, inner_end, name, images)
         if step is not None:
             first = first or step
             steps += 1
@@ -104,15 +104,13 @@ def _entry(
     return Feature(name, (steps, *first.shape) if is_even else (elements,), first.dtype)
 
 
-def _feature(
-    data: bytes, start: int, end: int, name: str, pictures: Iterator[int]
-) -> Feature | None:
+def _feature(data: bytes, start: int, end: int, name: str, images: Iterator[int]) -> Feature | None:
     """Return a feature: field 1 is a list of bytes, 2 of floats, 3 of integers."""
     for field, kind, inner, inner_end in _fields(data, start, end):
         if kind != _BYTES:
             raise NotAnExample
         if field == 1:
-            return _of_bytes(data, inner, inner_end, name, pictures)
+            return _of_bytes(data, inner, inner_end, name, images)
         if field == 2:
             return Feature(name, (_count_floats(data, inner, inner_end),), "float32")
         if field == 3:
@@ -121,7 +119,7 @@ def _feature(
     return None
 
 
-def _of_bytes(data: bytes, start: int, end: int, name: str, pictures: Iterator[int]) -> Feature:
+def _of_bytes(data: bytes, start: int, end: int, name: str, images: Iterator[int]) -> Feature:
     values = 0
     total = 0
     first: Feature | None = None
@@ -129,7 +127,7 @@ def _of_bytes(data: bytes, start: int, end: int, name: str, pictures: Iterator[i
         if field != 1 or kind != _BYTES or values > _VALUE_LIMIT:
             raise NotAnExample
         values += 1
-        feature = _picture(data, inner, inner_end, name, pictures)
+        feature = _image(data, inner, inner_end, name, images)
         total += feature.elements if feature else inner_end - inner
         first = first or feature
     if first is None:
@@ -140,16 +138,14 @@ def _of_bytes(data: bytes, start: int, end: int, name: str, pictures: Iterator[i
     return Feature(name, (values, *first.shape) if is_even else (total,), first.dtype)
 
 
-def _picture(
-    data: bytes, start: int, end: int, name: str, pictures: Iterator[int]
-) -> Feature | None:
+def _image(data: bytes, start: int, end: int, name: str, images: Iterator[int]) -> Feature | None:
     if not data.startswith(_PICTURE_MAGIC, start, end):
         return None
     head = data[start : min(end, start + _PICTURE_HEAD_BYTES)]
     # Two letters begin many a text; a bitmap also tells its own length.
     if head[:2] == b"BM" and int.from_bytes(head[2:6], "little") != end - start:
         return None
-    if next(pictures, None) is None:
+    if next(images, None) is None:
         return None
     from oomdoctor.inventory.images import shape_from_bytes
 

@@ -1,11 +1,11 @@
-"""Height, width, channels and bit depth of pictures, from the first bytes of each file.
+"""Height, width, channels and bit depth of images, from the first bytes of each file.
 
 This file uses the standard library alone, because it is also run by its path as a worker
 process (`python -I -S headers.py`): a scan of many files shares them among such workers. A
 worker reads one JSON request a line, answers one a line, and ends when its input ends, so it
 cannot outlive the scan.
 
-Why not a library: PNG and JPEG are nearly all pictures there are, and a scan must stay within
+Why not a library: PNG and JPEG are nearly all images there are, and a scan must stay within
 twice the time of opening the files at all. Other formats go to Pillow, in `images.py`.
 """
 

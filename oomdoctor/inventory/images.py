@@ -1,4 +1,4 @@
-"""Pictures: headers by the fast parser, by worker processes when there are many, else by Pillow.
+"""Images: headers by the fast parser, by worker processes when there are many, else by Pillow.
 
 Shapes are (height, width, channels) as stored, before any EXIF rotation: rotation changes the
 order of the sides, not the bytes.
@@ -42,7 +42,7 @@ _CHANNELS = {
     "I": 1,
     "F": 1,
 }
-# Only what a picture folder holds. Pillow's other plug-ins may start programs (EPS) or are
+# Only what a image folder holds. Pillow's other plug-ins may start programs (EPS) or are
 # rarely maintained; none of them is ever given a stranger's file.
 _PILLOW_FORMATS = (
     "AVIF",
@@ -66,7 +66,7 @@ Shape = tuple[int, int, int]
 
 
 def shape_from_bytes(data: bytes) -> tuple[Shape, str] | None:
-    """Return shape and dtype of an encoded picture from its first bytes; None if it is none.
+    """Return shape and dtype of an encoded image from its first bytes; None if it is none.
 
     Example:
         >>> shape_from_bytes(b"GIF89a" + bytes([4, 0, 2, 0]))
@@ -86,7 +86,7 @@ def shape_from_bytes(data: bytes) -> tuple[Shape, str] | None:
 
 
 def shape_of_file(path: str) -> tuple[Shape, str, int]:
-    """Return shape, dtype and stored bytes of a picture in a format that Pillow knows."""
+    """Return shape, dtype and stored bytes of a image in a format that Pillow knows."""
     try:
         size_bytes = size_of(path)
         with open_data(path, size_bytes) as file:
@@ -121,7 +121,7 @@ def _open_with_pillow(file: Any, size_bytes: int) -> tuple[Shape, str]:
 
     try:
         with warnings.catch_warnings():
-            # Pillow warns of pictures that would be large if decoded; nothing is decoded here.
+            # Pillow warns of images that would be large if decoded; nothing is decoded here.
             warnings.simplefilter("ignore")
             Image.init()
             known = [name for name in _PILLOW_FORMATS if name in Image.OPEN]

@@ -1,4 +1,4 @@
-"""What a reader hands to the scan: one `Part` per array, table or picture in a file.
+"""What a reader hands to the scan: one `Part` per array, table or image in a file.
 
 A reader is a module with `read(path, size_bytes)`, a generator of parts. It reads headers, never
 data; it never unpickles, never trusts a count from a header without bounding it, and never
@@ -16,7 +16,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one file, or one array, table or picture inside it, holds."""
+    """What one file, or one array, table or image inside it, holds."""
 
     format: str
     """As in `FileGroup.format`."""

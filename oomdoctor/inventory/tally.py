@@ -1,6 +1,6 @@
 """Adds up what readers found into groups, in memory that does not grow with the files.
 
-A group is what a person would name in one breath: the pictures of the training split, the
+A group is what a person would name in one breath: the images of the training split, the
 array `x_train`, the shards `part-*.npy`. Files that differ only in digits are one group.
 """
 
@@ -263,7 +263,7 @@ class Tally:
         note: str | None = None,
         is_exact: bool = True,
     ) -> None:
-        """Add pictures of one folder or archive: shapes, how many have each, and one path."""
+        """Add images of one folder or archive: shapes, how many have each, and one path."""
         group = self._group(key)
         group.files += files
         group.stored_bytes += stored_bytes

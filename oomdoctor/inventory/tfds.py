@@ -2,7 +2,7 @@
 
 The first file gives the samples of each split, shard by shard; the second the shape and dtype of
 each feature. The part describes the largest feature; where there are several, `memory_bytes` covers
-them all. Where shapes have an open axis, as of pictures of many sizes, or a feature is text, the
+them all. Where shapes have an open axis, as of images of many sizes, or a feature is text, the
 records of the split's first shard stand for all.
 """
 
@@ -108,7 +108,7 @@ def _part(features: list[_Feature], name: str, samples: int) -> Part:
         dtype=largest.dtype,
         name=name,
         memory_bytes=samples * sample_bytes if len(features) > 1 else None,
-        is_compressed=True,  # framed, and pictures encoded
+        is_compressed=True,  # framed, and images encoded
     )
 
 

@@ -1,7 +1,7 @@
 """What `fit` will be given → the shapes of its largest samples.
 
 Memory is what the worst batch takes, not the first one: where sizes differ (padded sequences,
-pictures of several sizes, ragged tensors) batches are read, for a few seconds, and each dimension
+images of several sizes, ragged tensors) batches are read, for a few seconds, and each dimension
 is taken at its largest. Values stay here; only shapes, dtypes and the largest index go on.
 
 Arrays are not read, and neither is a pipeline whose shapes are all known. A generator is refused:

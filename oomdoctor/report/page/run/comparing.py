@@ -1,4 +1,4 @@
-"""Two recorded runs on one page: what changed, and both timelines in one picture."""
+"""Two recorded runs on one page: what changed, and both timelines in one chart."""
 
 from __future__ import annotations
 

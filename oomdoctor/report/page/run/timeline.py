@@ -201,7 +201,7 @@ def step_chart(recording: Recording) -> dict[str, Any] | None:
 
 
 def comparison_charts(one: Profile, other: Profile) -> list[dict[str, Any]]:
-    """Return both runs in one picture, each from its own start."""
+    """Return both runs in one chart, each from its own start."""
     drawn = []
     for what, key, title in (
         ("host", "rss_bytes", "RAM"),
