@@ -192,6 +192,10 @@ def _of_list(
     checks_pictures.consumed(walker, items)
     if items.pictures is not None:
         kept = item.layout if isinstance(item, Picture) else None
+        was_wide = kept is not None and kept.dtype == "float64"
+        if dtype == "float64" and items.is_whole and not was_wide:
+            wide = Array(is_whole=True, dims=kept.dims if kept else None)
+            checks_data.widened(walker, node, wide, source)
         return Array(
             is_whole=items.is_whole,
             dtype=dtype or (kept.dtype if kept else None),

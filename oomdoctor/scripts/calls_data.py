@@ -77,9 +77,12 @@ def dataset_method(
         taken = number * (dataset.batch_size or 1) if dataset.is_batched else number
         count = taken if dataset.count is None else min(taken, dataset.count)
         is_few = number <= FEW and (number == 1 or not dataset.is_pictures)
-        return replace(dataset, content="small" if is_few else dataset.content, count=count)
+        content = "small" if is_few else dataset.content
+        return replace(dataset, content=content, count=count, elements=number)
     if name == "skip":
         return replace(dataset, count=None)
+    if name == "repeat" and not node.args and not node.keywords:
+        return replace(dataset, drops=True, elements=None)  # there is no last batch
     if name in ("cardinality", "__len__"):
         return Length()
     if name == "reduce":
@@ -97,7 +100,8 @@ def _batched(node: ast.Call, dataset: Dataset, given: Arguments) -> Dataset:
         is_batched=True,
         batch=node,
         batch_size=number if isinstance(number, int) else None,
-        drops=drops,
+        drops=drops or (dataset.drops and not dataset.is_batched),
+        elements=None,
     )
 
 

@@ -105,9 +105,30 @@ def _turns(loop: Loop) -> int | None:
         plain = is_plain and len(loop.node.iter.args) == 1  # type: ignore[attr-defined]
         if plain and isinstance(item, Number) and isinstance(item.value, int):
             return max(0, item.value)
-    if isinstance(over, Sequence) and over.parts:
-        return len(over.parts)
+    return _count(over)
+
+
+def _count(over: Value) -> int | None:
+    """Return how many things a loop goes through, at most."""
+    if isinstance(over, Dataset):
+        return over.elements
+    if isinstance(over, Sequence):
+        return len(over.parts) or None
+    if isinstance(over, Maker) and over.kind == "range":
+        size = over.item.value if isinstance(over.item, Number) else None
+        return size if isinstance(size, int) else None
+    if isinstance(over, Maker) and over.kind == "enumerate" and isinstance(over.source, Dataset):
+        return over.source.elements
+    if isinstance(over, Maker) and over.kind == "zip" and isinstance(over.source, Items):
+        plain = (part for part in over.source.parts if not isinstance(part, Items))
+        known = [count for count in map(_shallow, plain) if count is not None]
+        return min(known) if known else None
     return len(over.parts) if isinstance(over, Items) else None
+
+
+def _shallow(over: Value) -> int | None:
+    """Return the same of what is no zip itself: zips may hold each other without end."""
+    return None if isinstance(over, Maker) and over.kind == "zip" else _count(over)
 
 
 def predicted(walker: Walker, node: ast.Call, model: Model) -> None:

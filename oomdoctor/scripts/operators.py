@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomdoctor.scripts import checks_copies, checks_data
+from oomdoctor.scripts import checks_copies, checks_data, checks_pictures
 from oomdoctor.scripts.layout import Layout
 from oomdoctor.scripts.values import (
     Array,
@@ -60,6 +60,8 @@ def binary(walker: Walker, node: ast.BinOp, left: Value, right: Value) -> Value:
     if isinstance(right, Picture):
         return _picture(node, right, left)
     if isinstance(left, Sequence):
+        checks_pictures.consumed(walker, left)
+        checks_pictures.consumed(walker, right)
         return left if isinstance(node.op, ast.Add) else None
     if isinstance(left, Shape):
         return Shape(is_share=left.is_share or isinstance(node.op, ast.FloorDiv))

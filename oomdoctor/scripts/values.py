@@ -121,6 +121,8 @@ class Dataset:
     """How large a sample is."""
     count: int | None = None
     """Samples."""
+    elements: int | None = None
+    """Samples or batches that `take` left."""
     is_pictures: bool = False
     """Whether its samples are decoded images."""
 

@@ -141,6 +141,14 @@ FOUND = {
         IMAGES + "masks = np.array(images)\ny = keras.utils.to_categorical(masks, 4)",
         ["pictures-read-into-list", "copy-of-dataset", "one-hot-labels"],
     ),
+    "float64_by_the_name_of_the_dtype": (
+        IMAGES + "images = np.array(images, dtype='float') / 255.0",
+        ["pictures-read-into-list", "bytes-to-float64"],
+    ),
+    "lists_put_together": (
+        "a = []\nfor n in os.listdir('a'):\n    a.append((cv2.imread(n), 0))\nb = a[:5] + a[9:]",
+        ["pictures-read-into-list"],
+    ),
     "float64_for_keras": (
         "keras.backend.set_floatx('float64')",
         ["floatx-of-64-bits"],
@@ -198,6 +206,19 @@ LEFT_ALONE = {
         model = keras.models.load_model("m")
         for i in range(1):
             print(model.predict(x[i]))
+        """,
+    "one_batch_of_a_dataset": """
+        model = keras.models.load_model("m")
+        for x in tf.data.TFRecordDataset("a").map(f).take(1):
+            print(model.predict(x))
+        for x, _ in zip(data, range(1)):
+            print(model.predict(x))
+        """,
+    "a_dataset_without_a_last_batch": """
+        strategy = tf.distribute.MirroredStrategy()
+        with strategy.scope():
+            model = keras.Sequential()
+        model.fit(tf.data.TFRecordDataset("a").map(f).repeat().batch(32))
         """,
     "now_and_then": """
         model = keras.models.load_model("m")
