@@ -28,7 +28,7 @@ def render(view: View, figures: Sequence[Figure] = ()) -> str:
         figures: What is drawn besides, in place of the tables that say the same.
     """
     view = cleaned(view)
-    drawn = {figure.identity for figure in figures}
+    drawn = {figure.kind for figure in figures}
     parts = [f"<p><strong>{SYMBOLS[view.state]} {escape(view.headline)}</strong></p>"]
     if view.lines:
         items = "".join(

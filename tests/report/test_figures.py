@@ -116,6 +116,17 @@ def test_every_card_is_drawn_where_its_memory_is_and_says_how_many_fit():
     assert [float(y) for y in lines] == sorted(map(float, lines), reverse=True)
 
 
+def test_a_table_that_a_figure_stands_for_is_left_out():
+    html = page.render(report_on(estimate_of(blocks(20))))
+    before_the_text = html.partition("The report as text")[0]
+    assert "Where the memory goes" in before_the_text
+    assert "At the peak, by layer" not in before_the_text
+    import oomdoctor
+
+    assert oomdoctor.estimate_memory  # the first public name used says what draws
+    assert "At the peak, by layer" not in report_on(estimate_of(blocks(20)))._repr_html_()
+
+
 def test_models_trained_in_two_precisions_are_two_choices():
     half = estimate_of(each=40 * MIB)
     html = page.render(

@@ -134,7 +134,7 @@ def test_hostile_names_are_shown_as_they_are(shown):
 @pytest.mark.parametrize("name", ["estimate", "diagnose"])
 def test_it_prints_on_paper(shown, name):
     page = shown(all_pages()[name], color_scheme="dark")
-    page.emulate_media(media="print", color_scheme="light")
+    page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("button.copy:visible").count() == 0
     assert page.locator("input[type=range]:visible").count() == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

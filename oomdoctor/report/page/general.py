@@ -63,7 +63,7 @@ def _banner(report: Report, view: View) -> Safe:
 
 def _not_drawn(view: View, figures: list[Figure]) -> tuple[Table, ...]:
     """Return the tables that no figure stands for."""
-    drawn = {figure.identity for figure in figures}
+    drawn = {figure.kind for figure in figures}
     return tuple(one for one in view.tables if one.figure not in drawn)
 
 

@@ -22,6 +22,11 @@ class Figure:
     title: str
     drawn: Safe
 
+    @property
+    def kind(self) -> str:
+        """What it shows: `layers`, also of the second model of a report."""
+        return self.identity.partition("-")[0]
+
 
 def figures_of(report: Report, *, moves: bool = True) -> list[Figure]:
     """Return all that can be drawn of a report, the most telling first.
