@@ -74,7 +74,7 @@ def layer_of(op: str | None, *, is_numbered: bool = False) -> str | None:
     """
     if not op:
         return None
-    path = [part for part in op.split(" ")[0].strip("/").split("/") if part]
+    path = _outside_loop([part for part in op.split(" ")[0].strip("/").split("/") if part])
     # The last part is the op itself.
     for part in reversed(path[:-1]):
         updated = re.fullmatch(r"update_([A-Za-z].*)", part)
@@ -87,6 +87,16 @@ def layer_of(op: str | None, *, is_numbered: bool = False) -> str | None:
             is_in_numbered = is_numbered and any(outer.endswith("_1") for outer in path[:2])
             return name.removesuffix("_1") if is_in_numbered else name
     return None
+
+
+def _outside_loop(path: list[str]) -> list[str]:
+    """The path up to the loop of a recurrent layer: its cell is not what the user named."""
+    if "while" not in path:
+        return path
+    before = path[: path.index("while") + 1]
+    named = [part for part in before[:-1] if part[:1].isalpha() and not _WRAPPERS.match(part)]
+    # A model and a layer; a loop around the whole model has neither.
+    return before if len(named) >= 2 else path
 
 
 def _is_part(name: str) -> bool:

@@ -208,6 +208,11 @@ def test_a_warm_up_or_a_sawtooth_is_none(figures):
         ("training_10/Adam/mul_23", None),
         ("Adam/update_fc6/weights/ApplyAdam", "fc6"),
         ("dense_1/kernel/Momentum/Initializer/zeros", "dense_1"),
+        (
+            "StatefulPartitionedCall/model/memory/while/body/_30/model/memory/while/cell/MatMul",
+            "memory",
+        ),
+        ("while/body/_30/model/conv2d_7/Conv2D", "conv2d_7"),
         ("model/dropout_2/dropout/Mul", "dropout_2"),
         ("_EagerConst", None),
         (None, None),
