@@ -302,11 +302,16 @@ def _bytes_of(tensor: Any, operation: Any, batch_size: int) -> int:
     return _elements(tensor.shape, batch_size) * widths.get(str(tensor.dtype), 4)
 
 
+_GRADIENT_OF_OUTPUT = ("linear", "relu", "sigmoid", "softmax", "tanh")
+"""Activations whose gradient TensorFlow computes from the output alone."""
+
+
 def _inside_bytes(node: Any, batch_size: int) -> int:
     """Return what a node keeps beside its output, as far as its kind tells.
 
-    An activation inside a layer keeps what goes into it; normalization keeps two copies. Of a layer
-    with layers of its own, an operation graph is traced and its outputs are added up.
+    An activation inside a layer keeps what goes into it, unless its gradient needs only what comes
+    out; normalization keeps two copies. Of a layer with layers of its own, an operation graph is
+    traced and its outputs are added up.
     """
     operation = node.operation
     out = sum(_bytes_of(tensor, operation, batch_size) for tensor in node.outputs)
@@ -317,7 +322,7 @@ def _inside_bytes(node: Any, batch_size: int) -> int:
         return 2 * out
     activation = getattr(operation, "activation", None)
     name = getattr(activation, "__name__", "linear")
-    return 0 if activation is None or name in ("linear", "relu") else out
+    return 0 if activation is None or name in _GRADIENT_OF_OUTPUT else out
 
 
 def _traced_bytes(node: Any, batch_size: int) -> int:

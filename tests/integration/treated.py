@@ -1,7 +1,8 @@
-"""Programs that run out of memory under a limit, and the same after treatment: CASE...
+"""Programs that run out of memory under a limit, and the same after treatment: CASE:KIND...
 
 The limit is TensorFlow's own, from the environment, taken in one piece as on a GPU. Prints a line
-of JSON for each program: its case, whether it is `naive` or `treated`, and `oom` or `finished`.
+of JSON for each program: `naive` or `treated`, `oom` or `finished`, and the MiB that were in use
+before it, left over from the programs before.
 """
 
 import gc
@@ -9,16 +10,14 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
-LIMIT_MIB = 128
 ROWS = 960
 
 
 def array():
-    """Return the path of 60 MiB of samples: `fit` holds an array three times."""
+    """Return the path of 60 MiB of samples."""
     if not os.path.exists("x.npy"):
         np.save("x.npy", np.random.default_rng(0).random((ROWS, 128, 128, 1), np.float32))
         np.save("y.npy", np.arange(ROWS) % 2)
@@ -96,15 +95,15 @@ def images(count):
 
 
 def large_batch():
-    x, y = images(256)
-    convolutions()[0].fit(x, y, batch_size=128, verbose=0)
+    x, y = images(384)
+    convolutions()[0].fit(x, y, batch_size=192, verbose=0)
 
 
 def accumulated():
     from oomdoctor.treat.accumulation import accumulate_gradients, split_batch
 
-    x, y = images(256)
-    batch_size, times = split_batch(128, largest=20)
+    x, y = images(384)
+    batch_size, times = split_batch(192, largest=20)
     model = accumulate_gradients(convolutions()[0], times)
     model.fit(x, y, batch_size=batch_size, verbose=0)
 
@@ -182,9 +181,9 @@ def replicas():
     """Each of two replicas trains on half of every batch."""
     from oomdoctor.treat.replicas import divisible_batch, replicated
 
-    x, y = images(256)
+    x, y = images(384)
     model = replicated(lambda: convolutions()[0], ["CPU:0", "CPU:1"])
-    model.fit(x, y, batch_size=divisible_batch(129, 2), verbose=0)
+    model.fit(x, y, batch_size=divisible_batch(193, 2), verbose=0)
 
 
 CASES = {
@@ -202,44 +201,37 @@ CASES = {
 }
 
 
-def outcome(program):
-    import keras
+def in_use():
     import tensorflow as tf
 
-    keras.utils.clear_session()
-    gc.collect()
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    try:
-        program()
-    except tf.errors.ResourceExhaustedError:
-        return "oom"
-    return "finished"
+    return tf.config.experimental.get_memory_info("CPU:0")["current"] / 2**20
 
 
 def main():
+    import keras
     import tensorflow as tf
 
     from oomdoctor.worker.devices import take_one_region
 
-    if "multi_gpu" in sys.argv:
+    if "multi_gpu:treated" in sys.argv:
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, two)
     limit = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
     if limit is not None:
         take_one_region(int(limit) * 2**20)
-    sys.path.insert(0, str(Path(__file__).parent))
-    for name in sys.argv[2:]:
-        kinds = ("naive", "treated") if sys.argv[1] == "both" else (sys.argv[1],)
-        for kind in kinds:
-            program = CASES[name][kind == "treated"]
-            found = outcome(program)
-            peak = None
-            if limit is not None:
-                peak = tf.config.experimental.get_memory_info("CPU:0")["peak"] / 2**20
-            print(
-                json.dumps({"case": name, "kind": kind, "outcome": found, "peak": peak}), flush=True
-            )
+    for word in sys.argv[1:]:
+        name, _, kind = word.partition(":")
+        program = CASES[name][kind == "treated"]
+        keras.utils.clear_session()
+        gc.collect()
+        before = in_use() if limit is not None else 0
+        outcome = "finished"
+        try:
+            program()
+        except tf.errors.ResourceExhaustedError:
+            outcome = "oom"
+        print(json.dumps({"program": word, "outcome": outcome, "before": before}), flush=True)
 
 
 if __name__ == "__main__":
