@@ -68,5 +68,29 @@ def frame(value: Any) -> pd.DataFrame:
             timeline(value.samples) or [asdict(step) for step in value.steps]
         )
         return samples
+    if isinstance(value, Report) and value.is_survey:
+        survey: pd.DataFrame = pd.DataFrame([_machine(part) for part in value.parts])
+        return survey
     table: pd.DataFrame = pd.DataFrame(plain_value(value)[_ROWS[type(value)]])
     return table
+
+
+def _machine(part: Report) -> dict[str, Any]:
+    """Return what one machine makes of a model or of data, as a row."""
+    machine, estimate, footprint = part.facts.machine, part.facts.estimate, part.facts.footprint
+    usable = machine.usable_vram_bytes if machine is not None else None
+    row: dict[str, Any] = {
+        "subject": part.subject,
+        "machine": part.target,
+        "verdict": part.verdict,
+        "ram_bytes": machine.ram.available_bytes if machine is not None else None,
+        "gpu_bytes": usable,
+    }
+    if estimate is not None:
+        row["peak_bytes"] = estimate.peak_bytes
+        row["program"] = estimate.program
+        row["predicted_batch"] = None if usable is None else estimate.predicted_batch(usable)
+    elif footprint is not None and footprint.chosen is not None:
+        row["ram_used_bytes"] = footprint.chosen.ram_bytes
+        row["gpu_used_bytes"] = footprint.chosen.vram_bytes
+    return row

@@ -68,6 +68,9 @@ def test_the_function_says_the_same(data):
     assert report.verdict == "fits"
     assert len(report.parts) == len(machines_alike(with_ram=True))
     assert len(report.to_dict()["reports"]) == len(report.parts)
+    frame = report.to_frame()
+    assert list(frame["machine"]) == [part.target for part in report.parts]
+    assert (frame["ram_used_bytes"] > 0).all()
 
 
 @pytest.mark.tensorflow
