@@ -7,10 +7,12 @@ in a hash set of addresses, whose order is drawn anew whenever TensorFlow builds
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 from oomdoctor.estimate import loops, ordering
 from oomdoctor.estimate.nodes import Graph
 
+Listing = Literal["own", "reversed", "shuffled"]
 _LISTED = 8
 """A node keeps up to so many outgoing edges in a list, and more in a hash set."""
 
@@ -33,7 +35,9 @@ def needed_nodes(graph: Graph) -> set[int]:
 class Plan:
     """What of a graph does not change between runs."""
 
-    def __init__(self, graph: Graph, order: int | None, ranks: dict[int, list[int]]) -> None:
+    def __init__(
+        self, graph: Graph, order: int | None, ranks: dict[int, list[int]], listing: Listing
+    ) -> None:
         nodes = graph.nodes
         needed = needed_nodes(graph)
         self.live = needed
@@ -50,7 +54,7 @@ class Plan:
             self.pending[number] = len(node.inputs) + len(node.controls)
         if id(graph) not in ranks:
             ranks[id(graph)] = ordering.ranks(graph, needed)
-        rank = ranks[id(graph)]
+        rank = _listed(ranks[id(graph)], listing)
         shuffle = None if order is None else random.Random(order).shuffle
         for at, edges in enumerate(self.edges):
             targets = self.controls[at]
@@ -64,6 +68,17 @@ class Plan:
             shuffle(self.roots)
 
 
+def _listed(rank: list[int], listing: Listing) -> list[int]:
+    """Return the places of nodes as they are, or as they are not."""
+    if listing == "reversed":
+        return [-place for place in rank]
+    if listing == "shuffled":
+        mixed = list(range(len(rank)))
+        random.Random(len(rank)).shuffle(mixed)
+        return mixed
+    return rank
+
+
 class Plans:
     """Keeps the plan of each graph, so that several batch sizes share it.
 
@@ -71,10 +86,18 @@ class Plans:
         order: A seed for what TensorFlow leaves to chance. With None nothing is shuffled:
             optimizers' variables are then read last, which is about the worst that can happen.
         ranks: Places of nodes by the `id` of their graph, to share between orders.
+        listing: In which order ready operations are taken. Any but `own` is not TensorFlow's, and
+            shows what it would matter if ours were wrong.
     """
 
-    def __init__(self, order: int | None = None, ranks: dict[int, list[int]] | None = None) -> None:
+    def __init__(
+        self,
+        order: int | None = None,
+        ranks: dict[int, list[int]] | None = None,
+        listing: Listing = "own",
+    ) -> None:
         self.order = order
+        self._listing: Listing = listing
         self._ranks = {} if ranks is None else ranks
         self._plans: dict[int, tuple[Graph, Plan]] = {}
         self._unrolled: dict[tuple[int, int], Graph] = {}
@@ -89,5 +112,5 @@ class Plans:
     def of(self, graph: Graph) -> Plan:
         """Return the plan of a graph."""
         if id(graph) not in self._plans:
-            self._plans[id(graph)] = (graph, Plan(graph, self.order, self._ranks))
+            self._plans[id(graph)] = (graph, Plan(graph, self.order, self._ranks, self._listing))
         return self._plans[id(graph)][1]

@@ -18,12 +18,15 @@ from oomdoctor.estimate._pause import collector_paused
 from oomdoctor.estimate.buffers import Run
 from oomdoctor.estimate.executor import POOL_TASKS, Executor
 from oomdoctor.estimate.keras_model import Traced
-from oomdoctor.estimate.plan import Plans
+from oomdoctor.estimate.plan import Listing, Plans
 from oomdoctor.estimate.simplify import simplified
 from oomdoctor.estimate.tensors import Tensor
 
 Device = Literal["cpu", "gpu"]
 STEPS = 4
+OTHER_ORDERS: tuple[Listing, ...] = ("reversed", "shuffled")
+MOST_OPS = 60_000
+"""A step of more operations is not simulated in other orders, which takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,21 @@ class Simulation:
     def _with_slack(self, asked_bytes: int, batch_size: int) -> int:
         likely = self.peak(batch_size)
         return asked_bytes * likely.bytes // max(1, _asked_for(likely.run))
+
+    def order_range(self, batch_size: int) -> float:
+        """Return how much of the peak other orders of ready operations move, up and down together.
+
+        The order is worked out and not always TensorFlow's, so a model whose peak hangs on it is
+        less certain than one that holds the same in any order.
+        """
+        with collector_paused():
+            own = self.simulated(batch_size)
+            plans = [self._worst]
+            if len(own.order) <= MOST_OPS:
+                plans += [Plans(0, self._ranks, listing) for listing in OTHER_ORDERS]
+            asked = [_asked_for(self.simulated(batch_size, other)) for other in plans]
+        likely = max(1, _asked_for(own))
+        return (max(likely, *asked) - min(likely, *asked)) / likely
 
     def has_luck(self) -> bool:
         """Whether more variables are read at the start than the thread pool's queue holds."""

@@ -280,7 +280,7 @@ def optimizers_of(model: Any) -> list[Any]:
     values = [getattr(model, "optimizer", None), *vars(model).values()]
     for value in list(values):
         if isinstance(value, (list, tuple, dict)):
-            values += value.values() if isinstance(value, dict) else value
+            values.extend(value.values() if isinstance(value, dict) else value)
     found = {id(v): v for v in values if isinstance(v, keras.optimizers.Optimizer)}
     return list(found.values())
 

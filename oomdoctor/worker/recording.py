@@ -6,7 +6,8 @@ recorded. The model is trained for a few steps on random values, so it must be a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from oomdoctor.errors import InputError
@@ -38,23 +39,39 @@ def record_step(
     Raises:
         InputError: If no step could be run.
     """
-    import tensorflow as tf
-
     errors: list[Exception] = []
     for fields in possible_batches(model, spec, kind):
         try:
-            step = tf.function(
-                getattr(model, _METHODS[kind]),
-                input_signature=[specs_of(fields, None)],
-                autograph=False,
-            )
-            small, large = (_recorded(step, make_batch(spec, fields, size), size) for size in SIZES)
+            return record_fed(model, fields, kind, variables, partial(make_batch, spec, fields))
         except Exception as error:  # any code of the user's runs here
             errors.append(error)
-        else:
-            return ScaledStep(small, large, variables)
     first = errors[0]
     raise InputError(f"No step could be run: {type(first).__name__}: {first_line(first)}")
+
+
+def record_fed(
+    model: Any,
+    fields: Any,
+    kind: str,
+    variables: Sequence[Variable],
+    batch_of: Callable[[int], Any],
+) -> ScaledStep:
+    """Run and record a step that is fed as `fields` say.
+
+    Args:
+        model: As for `record_step`.
+        fields: What the step takes.
+        kind: As for `record_step`.
+        variables: As for `record_step`.
+        batch_of: Makes a batch of a size.
+    """
+    import tensorflow as tf
+
+    step = tf.function(
+        getattr(model, _METHODS[kind]), input_signature=[specs_of(fields, None)], autograph=False
+    )
+    small, large = (_recorded(step, batch_of(size), size) for size in SIZES)
+    return ScaledStep(small, large, variables)
 
 
 def _recorded(step: Any, batch: Any, batch_size: int) -> Recorded:

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import estimate_models
 from estimate_two_truths import CASES, SETS, fields_of, read_truths
 
+from oomdoctor.allocator import settings_for_the_cpu
+
 DEVICES = ("cpu", "card")
 
 
@@ -34,14 +37,22 @@ def estimates_of(case: estimate_models.Case, *, verify: bool) -> list[dict[str, 
     from oomdoctor.estimate.keras_model import trace_step
     from oomdoctor.estimate.simulation import Simulation
     from oomdoctor.estimate.step import estimate
-    from oomdoctor.model.fields import specs_of
+    from oomdoctor.model.fields import make, specs_of
+    from oomdoctor.worker.recording import record_fed
 
     model = estimate_models.compiled(case, "adam", "float32")
     fields = fields_of(case, model)
     traced = trace_step(model, batch=specs_of(fields, None))
+    scaled = None
+    if verify:
+        scaled = record_fed(
+            model, fields, "train", traced.variables, lambda size: make(fields, size)
+        )
     rows = []
     for device in DEVICES:
         simulation = Simulation(traced, device="cpu" if device == "cpu" else "gpu")
+        if scaled is not None:
+            simulation.recorded = partial(scaled.run, scratch=device == "cpu")
         for batch in case.batches:
             found = estimate(simulation, batch)
             named = {layer.name: layer.bytes_at_peak for layer in found.layers}
@@ -52,6 +63,7 @@ def estimates_of(case: estimate_models.Case, *, verify: bool) -> list[dict[str, 
                     "estimate": found.peak_bytes,
                     "low": found.low_bytes,
                     "high": found.high_bytes,
+                    "allowed": sum(size for _, size in found.allowances),
                     "unnamed": named.get("(outside layers)", 0) / found.peak_bytes,
                     "adds_up": sum(named.values()) == found.peak_bytes,
                 }
@@ -66,7 +78,8 @@ def scored(names: list[str], *, verify: bool) -> Iterator[dict[str, Any]]:
         if not any((name, batch) in truths for batch in CASES[name].batches):
             continue
         command = [sys.executable, __file__, "--one", name, *(["--verify"] if verify else [])]
-        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        settings = {**settings_for_the_cpu(), "TF_NUM_INTEROP_THREADS": "1"} if verify else {}
+        environ = {**os.environ, **settings, "TF_CPP_MIN_LOG_LEVEL": "3"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
         if done.returncode:
             print(f"{name}: {done.stderr.strip()[-300:]}", flush=True)
@@ -81,7 +94,8 @@ def scored(names: list[str], *, verify: bool) -> Iterator[dict[str, Any]]:
                     "highest": truth[row["device"] + "_highest"],
                     "error": row["estimate"] / measured - 1,
                     "inside": row["low"] <= measured <= row["high"],
-                    "half": (row["high"] - row["low"]) / 2 / row["estimate"],
+                    # What a GPU's libraries may take besides is no part of this truth.
+                    "half": (row["high"] - row["low"] - row["allowed"]) / 2 / row["estimate"],
                 }  # fmt: skip
 
 

@@ -126,8 +126,9 @@ def test_the_suggested_size_was_run_under_the_limit(tuned):
     assert tuned.to_dict()["batch_size"] == tuned
 
 
-def test_a_measured_step_lies_within_the_estimate(model, estimate):
-    with Runner(spec_of_model(model), threads=1) as runner:
+def test_a_measured_step_lies_within_the_estimate(model, estimate, monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "1")
+    with Runner(spec_of_model(model)) as runner:
         measured = runner.fit(Fit(64, epochs=2))
     # `fit` holds batches that wait beside the one it trains on.
     peak = measured.peak_bytes
