@@ -163,7 +163,7 @@ def _resolve(tensor: Any, spec: ModelSpec, flat: list[Any]) -> tuple[int | None,
                 wanted[: len(spec.input_shape)] if isinstance(spec.input_shape, tuple) else wanted
             )
             raise UsageError(
-                f"The input {tensor.name} takes samples of shape {_told(shape)}, not {given}."
+                f"The input {tensor.name} takes samples of shape {_sizes(shape)}, not {given}."
             )
         shape = (shape[0], *wanted)
     elif spec.image_size is not None and len(shape) == len(spec.image_size) + 1:
@@ -171,13 +171,13 @@ def _resolve(tensor: Any, spec: ModelSpec, flat: list[Any]) -> tuple[int | None,
         shape = (shape[0], *(found if known is None else known for known, found in sizes))
     if None in shape[1:]:
         raise UsageError(
-            f"The input {tensor.name} has no fixed size {_told(shape)}: say which one is meant "
+            f"The input {tensor.name} has no fixed size {_sizes(shape)}: say which one is meant "
             f"with {_how_to_say(tensor, shape, flat)}."
         )
     return shape
 
 
-def _told(shape: tuple[int | None, ...]) -> str:
+def _sizes(shape: tuple[int | None, ...]) -> str:
     return str(tuple(shape[1:]))
 
 

@@ -92,7 +92,8 @@ def samples_of_specs(batch: Any) -> Samples:
 def _leaf_of_spec(spec: Any) -> Tree:
     if type(spec).__name__ in ("RaggedTensorSpec", "SparseTensorSpec"):
         raise UsageError(
-            "batch= takes tf.TensorSpec: how full a ragged or sparse tensor is, data= tells."
+            "batch= takes tf.TensorSpec only: give ragged and sparse tensors as data=, which shows "
+            "how full they are."
         )
     if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
         raise UsageError(

@@ -178,6 +178,13 @@ def test_specs_that_say_too_little_are_one_sentence(estimate, specs, batch, says
         estimate("images", batch=batch(specs))
 
 
+def test_a_spec_of_a_ragged_tensor_asks_for_data(estimate):
+    import tensorflow as tf
+
+    with pytest.raises(UsageError, match="give ragged and sparse tensors as data="):
+        estimate("ragged", batch=tf.RaggedTensorSpec([None, None], tf.int32))
+
+
 def test_arrays_in_files_are_read_by_their_headers(estimate, tmp_path):
     x, y = np.zeros((8, 32, 32, 3)), np.zeros((8,), "int32")
     np.save(tmp_path / "x.npy", x)
