@@ -159,3 +159,23 @@ def test_calls_are_inlined_and_pass_through_operations_bypassed():
     flat = simplified(Graph(nodes, (0,), ((2, 0),)))
     assert [n.op for n in flat.nodes if n.op != "NoOp"] == ["Placeholder", "Exp"]
     assert flat.nodes[flat.results[0][0]].name == "b"
+
+
+def order_of(nodes, results, listing):
+    graph = Graph(nodes, (0,), tuple(results))
+    executor = Executor([], batch=4, plans=Plans(0, {}, listing))
+    return executor.step(graph, {0: Tensor((4, 1024), "float32")}).order
+
+
+def test_another_listing_runs_the_same_operations_in_another_order():
+    branches = [
+        node("x", "Placeholder"),
+        node("a", "Exp", [(0, 0)]),
+        node("b", "Tanh", [(0, 0)]),
+        node("c", "AddV2", [(1, 0), (2, 0)]),
+    ]
+    own, other = (order_of(branches, [(3, 0)], listing) for listing in ("own", "reversed"))
+    assert own != other
+    assert sorted(own) == sorted(other)
+    chain = [node("x", "Placeholder"), node("a", "Exp", [(0, 0)]), node("b", "Tanh", [(1, 0)])]
+    assert order_of(chain, [(2, 0)], "own") == order_of(chain, [(2, 0)], "shuffled")
