@@ -257,11 +257,14 @@ def test_a_live_model_that_was_never_called_is_left_unbuilt():
 
 
 @pytest.mark.heavy
-def test_every_model_of_keras_applications_has_an_answer():
+def test_every_model_of_keras_applications_has_an_answer_or_one_sentence():
     sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
     import estimate_applications
 
     rows = list(estimate_applications.rows(estimate_applications.names()))
 
     assert len(rows) > 30
-    assert [row for row in rows if len(row) < 3] == []
+    # MobileNetV3 takes images of any size, unless it is given one.
+    refused = {name: sentence for name, sentence, *more in rows if not more}
+    assert set(refused) == {"MobileNetV3Large", "MobileNetV3Small"}
+    assert all("--input-size NxNx3" in sentence for sentence in refused.values())
