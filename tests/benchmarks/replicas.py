@@ -33,7 +33,6 @@ BUILD = """
 import os, sys, json
 from oomdoctor.allocator import settings_for_the_cpu
 os.environ.update(settings_for_the_cpu(), TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTEROP_THREADS="1")
-import numpy as np
 import tensorflow as tf
 import keras
 from keras import layers as L
@@ -49,8 +48,11 @@ class AfterTheFirst(keras.callbacks.Callback):
             tf.config.experimental.reset_memory_stats("CPU:0")
 
 def train(model, batch):
-    x, y = np.zeros((3 * batch, *SHAPE), "float32"), np.zeros((3 * batch, 1), "float32")
-    model.fit(x, y, batch_size=batch, verbose=0, callbacks=[AfterTheFirst()])
+    # Made as they are needed: whole arrays would be in the memory that is measured.
+    data = tf.data.Dataset.range(3).map(
+        lambda _: (tf.zeros((batch, *SHAPE)), tf.zeros((batch, 1)))
+    )
+    model.fit(data, verbose=0, callbacks=[AfterTheFirst()])
     return tf.config.experimental.get_memory_info("CPU:0")["peak"]
 
 def two_devices():
