@@ -69,7 +69,7 @@ def code_values(match: CodeMatch | None) -> dict[str, Value]:
         "code.count": match.count if match else None,
         "code.parts": match.parts if match else None,
         "code.detail": match.detail if match else None,
-        "code.bytes": match.size_bytes if match else None,
+        "code.held_bytes": match.size_bytes if match else None,
         "code.size": f" {match.size}" if match and match.size else None,
     }
 

@@ -381,8 +381,10 @@ _TABLE = (
     FactName(
         "code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE
     ),
-    FactName("code.bytes", "bytes", "what it takes, as far as the code says; else unknown", _CODE),
-    FactName("code.size", "text", "how that is computed, as a sentence; unknown if not", _CODE),
+    FactName(
+        "code.held_bytes", "bytes", "what it takes; unknown if none is told by the code", _CODE
+    ),
+    FactName("code.size", "text", "how that is computed, as a sentence; unknown if none", _CODE),
     FactName("profile.growth", "text", "what grew in the recording", _PROFILE, GROWTHS),
     FactName("profile.grown_bytes", "bytes", "by how much", _PROFILE),
     FactName("profile.step_growth_bytes", "bytes", "the same in each step, of a leak", _PROFILE),

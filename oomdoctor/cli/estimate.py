@@ -75,7 +75,7 @@ def command(
     also: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> int:
-    """Predict the peak memory of a training step without running it at this size.
+    """Predict the peak memory of a training step without running it.
 
     MODEL is a .keras file or module:callable, a function that returns the model. Its weights take
     no memory here, so the model may be larger than this machine.
@@ -83,7 +83,7 @@ def command(
     \b
     oomdoctor estimate model.keras --batch-size 64 --machine colab-t4
     oomdoctor estimate mypackage.models:build --precision mixed_float16
-    oomdoctor estimate mypackage.models:build --input-size ids=512 --input-size image=224x224x3
+    oomdoctor estimate app:build --input-size ids=512 --input-size image=64x64x3
     oomdoctor estimate mypackage.models:build --data mypackage.data:train
     """
     from oomdoctor.api.gate import ModelPlan

@@ -21,6 +21,7 @@ from oomdoctor.facts import (
     Memory,
     OtherProgram,
     ShapeSpread,
+    Sharding,
     Stage,
     Workload,
 )
@@ -167,6 +168,7 @@ def everything():
             per_sample_bytes=1,
             other=OtherProgram(program="xla", peak_bytes=8, low_bytes=7, high_bytes=9),
         ),
+        sharding=Sharding(card="h100", card_bytes=8, split_bytes=16, whole_bytes=1, cards=3),
         diagnosis=Diagnosis(
             cause="gpu_exhausted",
             confidence=1.0,
