@@ -10,7 +10,7 @@ from typing import Any
 from oomdoctor.errors import InputError, UsageError
 from oomdoctor.feeding.source import Column, Source
 from oomdoctor.inventory import headers, walk
-from oomdoctor.inventory.tally import split_of
+from oomdoctor.inventory.names import split_of
 
 NAMED = 5
 """Bad files that a message names; all of them are in `bad_files`."""

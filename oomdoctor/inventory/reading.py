@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 from oomdoctor.inventory import headers, walk
 from oomdoctor.inventory.address import is_address
+from oomdoctor.inventory.group import GroupKey
 from oomdoctor.inventory.images import BITS_OF_DTYPE, DTYPE_OF_BITS, shape_of_file
+from oomdoctor.inventory.names import place_of, shard_name, split_of
 from oomdoctor.inventory.opening import join, size_of
 from oomdoctor.inventory.parts import Part, Unreadable
-from oomdoctor.inventory.tally import GroupKey, Tally, place_of, shard_name, split_of
+from oomdoctor.inventory.tally import Tally
 
 MOST_CHUNKS = 16
 """Chunks whose images are read at a time; of any size, they fit in memory."""

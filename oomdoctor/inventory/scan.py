@@ -13,10 +13,11 @@ from oomdoctor.errors import InputError
 from oomdoctor.facts import Inventory
 from oomdoctor.inventory import walk
 from oomdoctor.inventory.address import is_address, shown
+from oomdoctor.inventory.names import place_of
 from oomdoctor.inventory.reading import Reader, label_of_file
 from oomdoctor.inventory.sampling import GroupSample
 from oomdoctor.inventory.sources import LocalSources, Sources
-from oomdoctor.inventory.tally import Tally, place_of
+from oomdoctor.inventory.tally import Tally
 
 Progress = Callable[[int], None]
 """Called now and then with the number of files seen so far."""
