@@ -197,7 +197,7 @@ _TABLE = (
     FactName(
         "data.color_mode",
         "text",
-        "what Keras's loader must be told of images that are not RGB; unknown if they are",
+        "the color_mode that Keras's loader needs for images that are not RGB; unknown if they are",
         _DATA,
         ("grayscale", "rgba"),
     ),
@@ -382,7 +382,7 @@ _TABLE = (
         "code.detail", "text", "a further word of the check, see the rule; unknown if none", _CODE
     ),
     FactName(
-        "code.held_bytes", "bytes", "what it takes; unknown if none is told by the code", _CODE
+        "code.held_bytes", "bytes", "what it takes in memory; unknown if none is known", _CODE
     ),
     FactName("code.size", "text", "how that is computed, as a sentence; unknown if none", _CODE),
     FactName("profile.growth", "text", "what grew in the recording", _PROFILE, GROWTHS),

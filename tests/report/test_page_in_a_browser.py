@@ -159,7 +159,7 @@ def test_it_is_readable_in_light_and_dark_on_wide_and_narrow_screens(leak, shown
       const back = light(parse(getComputedStyle(document.body).backgroundColor));
       return [back, (Math.max(ink, back) + 0.05) / (Math.min(ink, back) + 0.05)];
     }"""
-    for selector in ("h1", ".kicker", ".tile .told", "article p", "dt", ".hint", "a"):
+    for selector in ("h1", ".kicker", ".tile .detail", "article p", "dt", ".hint", "a"):
         back, contrast = page.evaluate(colours, selector)
         assert contrast >= 4.5, selector
         assert (back < 0.1) == (scheme == "dark")

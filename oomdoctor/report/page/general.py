@@ -103,15 +103,15 @@ def _of_estimate(estimate: Estimate, report: Report) -> list[Child]:
     low, high = format_bytes(estimate.low_bytes), format_bytes(estimate.high_bytes)
     machine = report.facts.machine
     budget = machine.usable_vram_bytes if machine is not None else None
-    told = f"between {low} and {high}, {estimate.origin}"
+    detail = f"between {low} and {high}, {estimate.origin}"
     tiles: list[Child] = [
-        _used("Peak memory", estimate.peak_bytes, budget, told),
+        _used("Peak memory", estimate.peak_bytes, budget, detail),
         tile("Batch size", f"{estimate.batch_size:,}", f"{estimate.kind} step"),
     ]
     line = estimate.line()
     if line is not None:
-        told = f"on top of {format_bytes(line[0])}, whatever the batch"
-        tiles.append(tile("Each sample", format_bytes(line[1]), told))
+        detail = f"on top of {format_bytes(line[0])}, whatever the batch"
+        tiles.append(tile("Each sample", format_bytes(line[1]), detail))
     largest = None if budget is None else estimate.predicted_batch(budget)
     if largest is not None:
         tiles.append(tile("Largest batch", f"{largest:,}", "predicted from the line below"))
@@ -119,10 +119,10 @@ def _of_estimate(estimate: Estimate, report: Report) -> list[Child]:
 
 
 def _of_tuning(tuning: Tuning) -> list[Child]:
-    told = f"of {format_bytes(tuning.budget_bytes)}"
+    detail = f"of {format_bytes(tuning.budget_bytes)}"
     return [
         tile("Batch size", f"{tuning.batch_size:,}", "the largest that fits"),
-        _used("Peak memory", tuning.peak_bytes, tuning.budget_bytes, told),
+        _used("Peak memory", tuning.peak_bytes, tuning.budget_bytes, detail),
         tile("Trials", f"{len(tuning.trials):,}", tuning.compiled_by or "trained with model.fit"),
     ]
 
@@ -131,19 +131,19 @@ def _of_diagnosis(diagnosis: Diagnosis) -> list[Child]:
     tiles: list[Child] = []
     if diagnosis.requested_bytes is not None:
         shape = "×".join(map(str, diagnosis.shape)) if diagnosis.shape else "in one piece"
-        told = f"{shape} {diagnosis.dtype or ''}".strip()
-        tiles.append(tile("Requested", format_bytes(diagnosis.requested_bytes), told))
+        detail = f"{shape} {diagnosis.dtype or ''}".strip()
+        tiles.append(tile("Requested", format_bytes(diagnosis.requested_bytes), detail))
     if diagnosis.in_use_bytes is not None:
         limit = diagnosis.limit_bytes
-        told = "" if limit is None else f"of {format_bytes(limit)}"
-        tiles.append(_used("In use", diagnosis.in_use_bytes, limit, told))
+        detail = "" if limit is None else f"of {format_bytes(limit)}"
+        tiles.append(_used("In use", diagnosis.in_use_bytes, limit, detail))
     elif diagnosis.limit_bytes is not None:
         tiles.append(tile("Limit", format_bytes(diagnosis.limit_bytes), ""))
     if diagnosis.layer:
         tiles.append(tile("Layer", cut(diagnosis.layer, 60), diagnosis.op or ""))
     if diagnosis.fitting_batch is not None:
-        told = f"instead of {diagnosis.batch_size}; an upper bound"
-        tiles.append(tile("Batch size at most", f"{diagnosis.fitting_batch:,}", told))
+        detail = f"instead of {diagnosis.batch_size}; an upper bound"
+        tiles.append(tile("Batch size at most", f"{diagnosis.fitting_batch:,}", detail))
     return tiles
 
 
@@ -152,29 +152,29 @@ def _of_footprint(footprint: Footprint, report: Report) -> list[Child]:
     tiles: list[Child] = []
     if inventory is not None:
         samples = "unknown" if inventory.samples is None else f"{inventory.samples:,}"
-        told = f"in {inventory.files:,} files, {format_bytes(inventory.stored_bytes)} on disk"
-        tiles.append(tile("Samples", samples, told if inventory.files else ""))
+        detail = f"in {inventory.files:,} files, {format_bytes(inventory.stored_bytes)} on disk"
+        tiles.append(tile("Samples", samples, detail if inventory.files else ""))
     batch = f"{format_bytes(footprint.batch_bytes)} a batch of {footprint.batch_size}"
     tiles.append(tile("In memory", format_bytes(footprint.decoded_bytes), batch))
     chosen = footprint.chosen
     if chosen is not None and machine is not None:
         available = machine.ram.available_bytes
-        told = f"of {format_bytes(available)} available, with TensorFlow itself"
-        tiles.append(_used("RAM", chosen.ram_bytes, available, told))
+        detail = f"of {format_bytes(available)} available, with TensorFlow itself"
+        tiles.append(_used("RAM", chosen.ram_bytes, available, detail))
         if machine.gpus:
             usable = machine.usable_vram_bytes
-            told = f"of {format_bytes(usable)}, without the model"
-            tiles.append(_used("GPU memory", chosen.vram_bytes, usable, told))
+            detail = f"of {format_bytes(usable)}, without the model"
+            tiles.append(_used("GPU memory", chosen.vram_bytes, usable, detail))
     return tiles
 
 
-def _used(label: str, size: int | None, limit: int | None, told: str) -> Safe:
+def _used(label: str, size: int | None, limit: int | None, detail: str) -> Safe:
     """Return a tile with a bar, where it is known what there is."""
     if size is None or not limit:
-        return tile(label, format_bytes(size), told)
+        return tile(label, format_bytes(size), detail)
     share = size / limit
     kind = "bad" if share > 1 else "near" if share > 0.9 else ""
-    return tile(label, format_bytes(size), told, bar(share, f"meter {kind}".strip()))
+    return tile(label, format_bytes(size), detail, bar(share, f"meter {kind}".strip()))
 
 
 def _lines(lines: tuple[Line, ...]) -> Safe | None:

@@ -85,13 +85,13 @@ def folded(title: str, *children: Child) -> Safe:
     return tag("details", tag("summary", title), join(*children))
 
 
-def tile(label: str, value: str, told: str, extra: Safe | None = None) -> Safe:
+def tile(label: str, value: str, detail: str, extra: Safe | None = None) -> Safe:
     """Return one figure that matters, with what it is and what to compare it with."""
     return tag(
         "div",
         tag("span", label, class_="label"),
         tag("strong", value),
         extra,
-        tag("span", told, class_="told"),
+        tag("span", detail, class_="detail"),
         class_="tile",
     )

@@ -58,7 +58,7 @@ def _card(number: int, finding: Finding) -> Safe:
         ),
         tag("p", with_code(shown.message)),
         code_block(shown.code.rstrip()) if shown.code else None,
-        tag("dl", *(join(tag("dt", what), tag("dd", told)) for what, told in costs if told))
+        tag("dl", *(join(tag("dt", what), tag("dd", detail)) for what, detail in costs if detail))
         if costs
         else None,
         id=f"change-{number}",

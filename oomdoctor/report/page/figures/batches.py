@@ -131,7 +131,7 @@ def _at(estimate: Estimate, batch: float) -> float:
 
 def _slider(sizes: Sequence[int], place: int, estimate: Estimate) -> Safe:
     low, high = format_bytes(estimate.low_bytes), format_bytes(estimate.high_bytes)
-    told = f"peak {format_bytes(estimate.peak_bytes)}, between {low} and {high}"
+    detail = f"peak {format_bytes(estimate.peak_bytes)}, between {low} and {high}"
     return tag(
         "p",
         tag(
@@ -150,7 +150,7 @@ def _slider(sizes: Sequence[int], place: int, estimate: Estimate) -> Safe:
             ),
         ),
         " ",
-        tag("output", told, class_="told"),
+        tag("output", detail, class_="detail"),
         class_="slider",
     )
 
@@ -158,7 +158,7 @@ def _slider(sizes: Sequence[int], place: int, estimate: Estimate) -> Safe:
 def _chart(estimate: Estimate, cards: Sequence[Card], sizes: Sequence[int], asked: int) -> Safe:
     curves = _curves(estimate, cards)
     plot = _plot(curves, cards, sizes, asked)
-    told = f", with {len(cards)} cards" if cards else ""
+    detail = f", with {len(cards)} cards" if cards else ""
     x, y = plot.x, plot.y
     return tag(
         "svg",
@@ -178,7 +178,7 @@ def _chart(estimate: Estimate, cards: Sequence[Card], sizes: Sequence[int], aske
         ),
         viewBox=f"0 0 {WIDE:.0f} {plot.bottom + 40:.0f}",
         role="img",
-        aria_label=f"Peak memory against batch size{told}. The table below has the figures.",
+        aria_label=f"Peak memory against batch size{detail}. The table below has the figures.",
         data_x=f"{x.low},{x.high},{x.start},{x.end}",
         data_y=f"{y.low},{y.high},{y.start},{y.end}",
     )
@@ -219,8 +219,8 @@ def _card_lines(cards: Sequence[Card], plot: Plot) -> list[Safe]:
     drawn = []
     for card, name_at in zip(cards, names, strict=True):
         at, largest = y(card.usable_bytes), card.largest
-        told = "" if largest is None else f": up to {largest:,}" if largest else ": none fits"
-        said = f"{cut(card.name, 80)}, {whole(card.usable_bytes)}{told}"
+        detail = "" if largest is None else f": up to {largest:,}" if largest else ": none fits"
+        said = f"{cut(card.name, 80)}, {whole(card.usable_bytes)}{detail}"
         name = cut(card.name.partition(" (")[0], 24)
         drawn.append(
             tag(
@@ -229,7 +229,7 @@ def _card_lines(cards: Sequence[Card], plot: Plot) -> list[Safe]:
                 line(LEFT, at, RIGHT, at),
                 line(RIGHT, at, RIGHT + 10, name_at, "lead"),
                 circle(x(largest), at, 3.5) if largest and x.low <= largest <= x.high else None,
-                label(f"{name}{told}", RIGHT + 14, name_at + 4),
+                label(f"{name}{detail}", RIGHT + 14, name_at + 4),
                 class_=f"card {card.verdict}",
             )
         )

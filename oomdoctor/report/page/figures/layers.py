@@ -60,9 +60,9 @@ def parts_bar(estimate: Estimate, budget_bytes: int | None) -> Safe | None:
         keys.append(
             tag("li", tag("span", class_="swatch free"), "free ", tag("b", format_bytes(free)))
         )
-    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)
+    detail = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)
     return join(
-        tag("div", *pieces, class_="stack", role="img", aria_label=f"At the peak: {told}"),
+        tag("div", *pieces, class_="stack", role="img", aria_label=f"At the peak: {detail}"),
         tag("ul", *keys, class_="keys"),
     )
 

@@ -22,15 +22,15 @@ def memory_map(diagnosis: Diagnosis) -> Safe | None:
     whole = sum(size for size, _ in found.runs)
     used = sum(used for _, used in found.runs)
     free, largest = whole - used, found.largest_free_bytes
-    told = f"{format_bytes(used)} in use, {format_bytes(free)} free of {format_bytes(whole)}"
-    told += f"; the largest free piece is {format_bytes(largest)}"
+    detail = f"{format_bytes(used)} in use, {format_bytes(free)} free of {format_bytes(whole)}"
+    detail += f"; the largest free piece is {format_bytes(largest)}"
     if diagnosis.requested_bytes is not None:
-        told += f", {format_bytes(diagnosis.requested_bytes)} was requested in one piece"
+        detail += f", {format_bytes(diagnosis.requested_bytes)} was requested in one piece"
     cells = [tag("i", class_=f"u{round(share * _STEPS)}") for share in _shares(found, CELLS)]
     each = format_bytes(-(-whole // CELLS))
     return join(
-        tag("p", f"{told}.", class_="lead"),
-        tag("div", *cells, class_="pool", role="img", aria_label=f"Memory by address: {told}."),
+        tag("p", f"{detail}.", class_="lead"),
+        tag("div", *cells, class_="pool", role="img", aria_label=f"Memory by address: {detail}."),
         tag(
             "p",
             tag("span", class_="swatch u4"),

@@ -109,18 +109,18 @@ def _resized(sizes: dict[int, int], channels: int | None, footprint: Footprint |
     whole = sum(sizes.values()) or 1
     smaller = sum(count for low, count in sizes.items() if low * math.sqrt(2) <= loaded)
     each = format_bytes(loaded * 4)
-    told = (
+    detail = (
         f"image_dataset_from_directory resizes every image to {KERAS_SIDE}×{KERAS_SIDE} unless "
         f"image_size says otherwise: {each} each as float32"
     )
     if footprint is not None and footprint.keras_loader_bytes is not None:
-        told += f", {format_bytes(footprint.keras_loader_bytes)} in all"
+        detail += f", {format_bytes(footprint.keras_loader_bytes)} in all"
         if footprint.native_bytes is not None:
-            told += f" instead of {format_bytes(footprint.native_bytes)} at their own size"
-    told += "."
+            detail += f" instead of {format_bytes(footprint.native_bytes)} at their own size"
+    detail += "."
     if smaller:
-        told += f" {smaller / whole:.0%} of the images are smaller than that and are enlarged."
-    return tag("p", told, class_="hint")
+        detail += f" {smaller / whole:.0%} of the images are smaller than that and are enlarged."
+    return tag("p", detail, class_="hint")
 
 
 def _not_all(groups: Sequence[FileGroup]) -> Safe | None:

@@ -23,7 +23,7 @@ def chart(tuning: Tuning) -> Safe | None:
     )
     drawn = [_trial(number, tuning, plot) for number in range(len(tuning.trials))]
     ran = sum(trial.outcome == "fits" for trial in tuning.trials)
-    told = f"{len(sizes)} trials, {ran} of which fit; the largest is {tuning.batch_size:,}."
+    detail = f"{len(sizes)} trials, {ran} of which fit; the largest is {tuning.batch_size:,}."
     return tag(
         "div",
         tag(
@@ -33,7 +33,7 @@ def chart(tuning: Tuning) -> Safe | None:
             *drawn,
             viewBox=f"0 0 {WIDE:.0f} {HIGH:.0f}",
             role="img",
-            aria_label=f"{told} The table below has the figures.",
+            aria_label=f"{detail} The table below has the figures.",
         ),
         tag(
             "p",

@@ -66,8 +66,8 @@ def _run(letter: str, report: Report) -> Safe:
         "div",
         tag("span", tag("span", class_=f"swatch {colour}"), f"Run {letter}", class_="label"),
         tag("code", cut(" ".join(recording.command), MAX_COMMAND)),
-        tag("span", with_code(f"{ended}. {headline_of(report).sentence}"), class_="told"),
-        tag("span", profile.folder or "", class_="told"),
+        tag("span", with_code(f"{ended}. {headline_of(report).sentence}"), class_="detail"),
+        tag("span", profile.folder or "", class_="detail"),
         class_="tile",
     )
 
@@ -80,14 +80,14 @@ def _changes(identity: str, title: str, first: str, changes: tuple[Change, ...])
     )
     rows = []
     for change in changes:
-        label, before, after, told = row(change)
+        label, before, after, detail = row(change)
         rows.append(
             tag(
                 "tr",
                 tag("td", label),
                 tag("td", before, class_="n"),
                 tag("td", after, class_="n"),
-                tag("td", told, class_=f"n {_tone(change)}".strip()),
+                tag("td", detail, class_=f"n {_tone(change)}".strip()),
             )
         )
     drawn = tag("table", tag("thead", head), tag("tbody", *rows))

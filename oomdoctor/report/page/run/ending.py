@@ -33,7 +33,7 @@ def last_words(report: Report) -> Safe:
         ]
         evidence = _evidence(diagnosis)
         others = _others(diagnosis)
-    facts = tag("dl", *(join(tag("dt", what), tag("dd", told)) for what, told in rows))
+    facts = tag("dl", *(join(tag("dt", what), tag("dd", detail)) for what, detail in rows))
     return section("end", "How it ended", facts, evidence, others, _error(recording.error))
 
 
@@ -56,11 +56,11 @@ def _last_sample(recording: Recording) -> list[tuple[str, str]]:
     if not recording.samples:
         return []
     last = recording.samples[-1]
-    told = format_bytes(last.rss_bytes)
-    told += f" at {words.duration(last.seconds)}"
-    told += f", in {last.phase}" if last.phase else ""
-    told += f", {last.processes} processes" if (last.processes or 0) > 1 else ""
-    return [("Last sample", told)]
+    detail = format_bytes(last.rss_bytes)
+    detail += f" at {words.duration(last.seconds)}"
+    detail += f", in {last.phase}" if last.phase else ""
+    detail += f", {last.processes} processes" if (last.processes or 0) > 1 else ""
+    return [("Last sample", detail)]
 
 
 def _evidence(diagnosis: Diagnosis) -> Safe | None:
@@ -86,11 +86,11 @@ def _error(error: str | None) -> Safe | None:
     return folded("Full error message", code_block(_cut(error, MAX_ERROR)))
 
 
-def _cut(told: str, most: int) -> str:
-    if len(told) <= most:
-        return told
+def _cut(detail: str, most: int) -> str:
+    if len(detail) <= most:
+        return detail
     half = most // 2
-    return f"{told[:half]}\n… {len(told) - 2 * half:,} characters omitted …\n{told[-half:]}"
+    return f"{detail[:half]}\n… {len(detail) - 2 * half:,} characters omitted …\n{detail[-half:]}"
 
 
 def rest(report: Report) -> Safe:

@@ -26,7 +26,10 @@ def growth(profile: Profile) -> Safe | None:
     return section(
         "growth",
         "What grew",
-        *(tag("p", f"Forecast: {told}.".replace("..", "."), class_="forecast") for told in coming),
+        *(
+            tag("p", f"Forecast: {detail}.".replace("..", "."), class_="forecast")
+            for detail in coming
+        ),
         table(headers, rows, "   nnnnn"),
         join(tag("h3", "Evidence"), tag("ul", *evidence)) if evidence else None,
         _suspects(profile),
@@ -105,14 +108,14 @@ def phases(profile: Profile) -> Safe | None:
 
 def _phase_row(phase: Phase, seconds: float, largest: int) -> tuple[Child, ...]:
     sizes = (phase.start_bytes, phase.end_bytes, phase.peak_bytes)
-    told: tuple[Child, ...] = ("–", "")
+    detail: tuple[Child, ...] = ("–", "")
     if phase.start_bytes is not None and phase.end_bytes is not None:
         added = phase.end_bytes - phase.start_bytes
-        told = (words.signed(added), bar(abs(added) / largest, "less" if added < 0 else ""))
+        detail = (words.signed(added), bar(abs(added) / largest, "less" if added < 0 else ""))
     return (
         phase_name(phase),
         words.duration(phase_seconds(phase, seconds)),
         "–" if phase.steps is None else f"{phase.steps:,}",
         *(format_bytes(size, unknown="–") for size in sizes),
-        *told,
+        *detail,
     )

@@ -34,8 +34,8 @@ def breakdown(profile: Profile, diagnosis: Diagnosis | None) -> Safe | None:
     if not pieces:
         return None
     if recording.breakdown is None and recording.steps:
-        told = "Run again with --trace-step 3 to see memory by layer and tensor."
-        pieces.append(tag("p", told, class_="hint"))
+        detail = "Run again with --trace-step 3 to see memory by layer and tensor."
+        pieces.append(tag("p", detail, class_="hint"))
     return section("peak", "Memory at the peak", *pieces)
 
 

@@ -49,8 +49,8 @@ def tiles(profile: Profile, diagnosis: Diagnosis | None) -> Safe:
     peak = highest_device(recording)
     limit = recording.limit_of("device")
     if asked is not None and limit is not None:
-        told = f"on a GPU with {format_bytes(limit.limit_bytes)}"
-        drawn.append(tile("Requested on the device", format_bytes(asked), told))
+        detail = f"on a GPU with {format_bytes(limit.limit_bytes)}"
+        drawn.append(tile("Requested on the device", format_bytes(asked), detail))
     elif peak is not None or limit is not None:
         size = limit.limit_bytes if limit else None
         drawn.append(_tile_of_limit("Peak device memory", peak, size))
@@ -58,9 +58,9 @@ def tiles(profile: Profile, diagnosis: Diagnosis | None) -> Safe:
     is_beside = asked is not None and growth is not None and growth.kind in ("flat", "unclear")
     if growth is not None and not is_beside:
         during = f", during {growth.phase}" if growth.phase else ""
-        told = words.KINDS[growth.kind] + (during if growth.kind == "leak" else "")
+        detail = words.KINDS[growth.kind] + (during if growth.kind == "leak" else "")
         place = "RAM" if growth.what == "host" else "device memory"
-        drawn.append(tile(f"{place[0].upper()}{place[1:]} growth", words.rate(growth), told))
+        drawn.append(tile(f"{place[0].upper()}{place[1:]} growth", words.rate(growth), detail))
     coming = [one for one in profile.forecasts if one.seconds_left > 0]
     if coming:
         soon = min(coming, key=lambda one: one.seconds_left)
@@ -80,8 +80,8 @@ def _ram_tile(recording: Recording) -> Safe:
 
 def _tile_of_limit(label: str, peak: int | None, limit: int | None, source: str = "") -> Safe:
     if limit is None or peak is None:
-        told = "" if limit is None else f"the limit is {format_bytes(limit)}"
-        return tile(label, format_bytes(peak), told)
+        detail = "" if limit is None else f"the limit is {format_bytes(limit)}"
+        return tile(label, format_bytes(peak), detail)
     share = peak / limit
     kind = "bad" if share > 0.95 else "near" if share > 0.8 else ""
     return tile(
@@ -96,10 +96,10 @@ def _end_tile(recording: Recording) -> Safe:
     end = recording.end
     if end is None:
         return tile("End", how_ended(end).capitalize(), "the recording was cut off")
-    told = (
+    detail = (
         f"exit code {end.exit_code}{during_phase(recording)}, after {words.duration(end.seconds)}"
     )
-    return tile("End", how_ended(end).capitalize(), told)
+    return tile("End", how_ended(end).capitalize(), detail)
 
 
 def timeline(profile: Profile, count: int) -> Safe:
