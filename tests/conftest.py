@@ -70,7 +70,13 @@ def own_cache(tmp_path_factory):
         os.environ["XDG_CACHE_HOME"] = before
 
 
-SHARING = ("advise/test_snippets.py", "integration/test_models.py", "estimate/test_pushdown.py")
+SHARING = (
+    "advise/test_snippets.py",
+    "integration/test_models.py",
+    "estimate/test_pushdown.py",
+    "inventory/test_cluster.py",
+    "inventory/remote/test_servers.py",
+)
 """Files whose tests share a fixture that takes long: one process runs all of a file."""
 
 

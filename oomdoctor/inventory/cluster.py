@@ -68,7 +68,7 @@ class Cluster:
         """Start workers on this machine."""
         distributed = _distributed()
         cluster = distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
         )
         client = distributed.Client(cluster, set_as_default=False)
         return cls(client, owns=(client, cluster))

@@ -78,7 +78,7 @@ def plan_recompute(
         >>> chain = [Operation(str(i), (i,), (i + 1,), work=1.0) for i in range(16)]
         >>> plan = plan_recompute(chain, [100] * 17, [16])
         >>> plan.plain_bytes, plan.peak_bytes, len(plan.stretches)
-        (1600, 700, 4)
+        (1600, 800, 5)
     """
     readers = _last_readers(operations, len(tensor_bytes), outputs)
     total = sum(operation.work for operation in operations) or 1.0

@@ -120,7 +120,7 @@ def test_size_on_disk_is_said_to_mislead_by_orders_of_magnitude(small_files):
     run = oomdoctor("check", small_files, "--load", "memory", "--ram", "12GiB")
 
     assert run.returncode == 1
-    assert "misleading: decoded it is" in run.stdout
+    assert "× larger once decoded" in run.stdout
     _, report = check_json(small_files, "--load", "memory", "--ram", "12GiB")
     assert report["footprint"]["decoded_bytes"] > 1000 * report["inventory"]["stored_bytes"]
 

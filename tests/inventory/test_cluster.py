@@ -42,7 +42,7 @@ def workers():
     """A client of two workers that are processes of their own."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
     ):

@@ -132,7 +132,7 @@ def test_checking_runs_nothing_of_the_checkout(checkout, python_path, args):
     assert ran(checkout) == []
     if not args:
         assert (
-            "1 model(s) of the configuration were not checked"
+            "1 model(s) in the configuration were not checked"
             in (checkout.parent / "GITHUB_STEP_SUMMARY").read_text()
         )
 

@@ -317,7 +317,7 @@ def test_models_are_left_out_on_demand_and_that_is_said(project):
     (project / "b.json").write_text('{"tool": "oomdoctor", "version": 1}')
     done = run(project, "check", "--no-models")
     assert done.returncode == 0, done.stderr
-    assert "1 model(s) of the configuration were not checked" in done.stdout
+    assert "1 model(s) in the configuration were not checked" in done.stdout
     assert not mark.exists()
     assert_refused(run(project, "check", "--no-models", "--update-baseline"), "--no-models")
 

@@ -137,7 +137,7 @@ def test_estimating_a_layer_that_no_machine_can_hold_is_one_sentence(tmp_path):
     done = Done(tmp_path, "estimate", "huge.keras")
 
     assert done.code == 2
-    assert "takes more RAM than" in done.errors
+    assert "is more than this machine can address" in done.errors
     assert len(done.errors.splitlines()) == 1
     assert done.most_kib < MOST_KIB
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -43,8 +44,12 @@ def wide_step():
 
 
 def _compilers():
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if "child.py" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        # One that has just ended has no command line any more.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] if "child.py" in " ".join(child.cmdline()) else []
+    return found
 
 
 def test_one_compilation_serves_all_cards_of_a_compute_capability(cnn_at_32):
