@@ -12,8 +12,8 @@ from oomdoctor.estimate.nodes import Graph, Node, Shape, TensorType
 
 _ATTRS = frozenset(
     {
-        "T", "N", "axis", "begin_mask", "data_format", "depth_radius", "dilations", "DstT",
-        "ellipsis_mask", "end_mask", "equation", "adj_x", "adj_y", "keep_dims", "ksize",
+        "T", "N", "axis", "batch_dims", "begin_mask", "data_format", "depth_radius", "dilations",
+        "DstT", "ellipsis_mask", "end_mask", "equation", "adj_x", "adj_y", "keep_dims", "ksize",
         "new_axis_mask", "num_split", "out_type", "output_type", "padding", "shrink_axis_mask",
         "squeeze_dims", "SrcT", "strides", "transpose_a", "transpose_b", "explicit_paddings", "num",
         "element_dtype", "dtype", "is_training", "parallel_iterations", "_XlaMustCompile",

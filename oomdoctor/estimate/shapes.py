@@ -68,7 +68,9 @@ def _concat(node: Node, x: list[Tensor]) -> Dims:
 
 def _gather(node: Node, x: list[Tensor]) -> Dims:
     axis = ints(x[2])[0] % max(1, len(x[0].dims)) if len(x) > 2 else 0
-    return (*x[0].dims[:axis], *x[1].dims, *x[0].dims[axis + 1 :])
+    # Dimensions of a batch, which indices and values have in common, are there once.
+    shared = node.attrs.get("batch_dims", 0)
+    return (*x[0].dims[:axis], *x[1].dims[shared:], *x[0].dims[axis + 1 :])
 
 
 def strided(node: Node, x: list[Tensor]) -> tuple[list[range], list[int | None]]:

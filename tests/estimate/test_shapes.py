@@ -29,6 +29,10 @@ def numbers(*values):
          (3, 8, 4)),
         ("Conv2D", [Tensor((8, 9, 9, 3), "float32"), Tensor((3, 3, 3, 5), "float32")],
          (None, 7, 7, 5), {}, (8, 7, 7, 5)),
+        ("GatherV2", [Tensor((8, 64, 5), "float32"), Tensor((8, 64, 16), "int32"), numbers(1)],
+         (None, 64, 16, 5), {"batch_dims": 1}, (8, 64, 16, 5)),
+        ("GatherV2", [Tensor((8, 64, 5), "float32"), Tensor((3,), "int32"), numbers(1)],
+         (None, 3, 5), {"batch_dims": 0}, (8, 3, 5)),
     ],
 )  # fmt: skip
 def test_an_open_dimension_is_worked_out(op, inputs, shape, attrs, expected):
