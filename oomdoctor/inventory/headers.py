@@ -175,18 +175,18 @@ def add_up(found: Iterable[tuple[str, Found]], *, each: bool = False) -> dict[st
     for name, what in found:
         if each:
             kept.append([name, what])
-        if what is None:
-            other.append(name)
-        elif isinstance(what, str):
-            failed.setdefault(what, []).append(name)
-        else:
+        if isinstance(what, tuple):
             shape, size = what
+            stored += size
             seen = shapes.get(shape)
             if seen is None:
                 shapes[shape] = [1, name]
             else:
                 seen[0] += 1  # type: ignore[operator]
-            stored += size
+        elif what is None:
+            other.append(name)
+        else:
+            failed.setdefault(what, []).append(name)
     answer: dict[str, object] = {
         "shapes": [[*shape, *seen] for shape, seen in shapes.items()],
         "stored_bytes": stored,
