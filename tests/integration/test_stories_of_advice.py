@@ -140,7 +140,7 @@ def test_5_a_cache_after_the_batches():
     report = oomdoctor.check(dataset, ram="900MiB")
 
     assert finding(report, "cache_to_file").rule == "OD204"
-    assert "after `batch`" in finding(report, "cache_to_file").message
+    assert "after `batch()`" in finding(report, "cache_to_file").message
     assert not remedies(report) & ABOUT_THE_STEP
     streamed = tf.data.Dataset.from_generator(
         lambda: iter(()), output_signature=(tf.TensorSpec((64, 64, 3)), tf.TensorSpec(()))
